@@ -58,10 +58,9 @@ pub fn cell_columns() -> Vec<C<Entry>> {
     let mut columns = vec![
         C::new(LOG, |cell: &Entry| cell.log.as_str().into()),
         C::new(MACHINE, |cell: &Entry| cell.machine().into()),
-        C::count("hz", "HZ", "The tick's frequency.", |cell: &Entry| {
-            u64::from(cell.result.hz).into()
-        })
-        .key(),
+        C::count("hz", "HZ", |cell: &Entry| u64::from(cell.result.hz).into())
+            .means("The tick's frequency.")
+            .key(),
     ];
     columns.extend(priced_columns());
     columns
@@ -70,35 +69,21 @@ pub fn cell_columns() -> Vec<C<Entry>> {
 /// The columns of what is priced.
 pub(crate) fn priced_columns() -> Vec<C<Entry>> {
     vec![
-        C::text(
-            "shape",
-            "shape",
-            "The shape of the powers: `default`, `flat` or `steep`.",
-            |cell: &Entry| cell.shape.name().into(),
-        )
-        .key(),
-        C::number(
-            "lambda",
-            "λ",
-            "The price of delay, as a multiple of polling's power.",
-            |cell: &Entry| times(cell.price).into(),
-        )
-        .key(),
+        C::text("shape", "shape", |cell: &Entry| cell.shape.name().into())
+            .means("The shape of the powers: `default`, `flat` or `steep`.")
+            .key(),
+        C::number("lambda", "λ", |cell: &Entry| times(cell.price).into())
+            .means("The price of delay, as a multiple of polling's power.")
+            .key(),
         C::new(GOVERNOR, |cell: &Entry| cell.governor.as_str().into()),
-        C::uj("cost_uj", "cost", "Energy and priced delay, simulated.", |cell: &Entry| {
-            cell.cost_uj.into()
-        })
-        .lower_is_better(),
-        C::uj("oracle_cost_uj", "oracle", "What the oracle for that λ pays.", |cell: &Entry| {
-            cell.oracle_cost_uj.into()
-        }),
-        C::ratio(
-            "regret_ratio",
-            "regret",
-            "Cost above the oracle's, as a share of the oracle's.",
-            |cell: &Entry| cell.regret().into(),
-        )
-        .lower_is_better(),
+        C::uj("cost_uj", "cost", |cell: &Entry| cell.cost_uj.into())
+            .means("Energy and priced delay, simulated.")
+            .lower_is_better(),
+        C::uj("oracle_cost_uj", "oracle", |cell: &Entry| cell.oracle_cost_uj.into())
+            .means("What the oracle for that λ pays."),
+        C::ratio("regret_ratio", "regret", |cell: &Entry| cell.regret().into())
+            .means("Cost above the oracle's, as a share of the oracle's.")
+            .lower_is_better(),
     ]
 }
 
@@ -106,70 +91,52 @@ pub(crate) fn priced_columns() -> Vec<C<Entry>> {
 pub fn columns() -> Vec<C<Standing>> {
     vec![
         C::new(GOVERNOR, |row: &Standing| row.governor.as_str().into()),
-        C::text(
-            "lambda",
-            "λ",
-            "The price of delay, as a multiple of polling's power; `all` for all.",
-            |row: &Standing| {
-                row.lambda.map_or_else(|| "all".to_owned(), |lambda| lambda.to_string()).into()
-            },
-        )
+        C::text("lambda", "λ", |row: &Standing| {
+            row.lambda.map_or_else(|| "all".to_owned(), |lambda| lambda.to_string()).into()
+        })
+        .means("The price of delay, as a multiple of polling's power; `all` for all.")
         .key(),
-        C::count(
-            "cell_count",
-            "cells",
-            "Logs × machines × HZ × shapes × λ.",
-            |row: &Standing| (row.cell_count as u64).into(),
-        )
-        .detail(),
-        C::ratio(
-            "regret_mean_ratio",
-            "regret mean",
-            "Mean regret of the cells, simulated. Its interval is a bootstrap over logs, of seven \
-             or more.",
-            |row: &Standing| row.mean.into(),
-        )
-        .lower_is_better(),
-        C::ratio(
-            "regret_low_ratio",
-            "from",
-            "Lower end of the mean's 95 % interval.",
-            |row: &Standing| row.interval.map(|[low, _]| low).into(),
-        ),
-        C::ratio("regret_high_ratio", "to", "Its upper end.", |row: &Standing| {
+        C::count("cell_count", "cells", |row: &Standing| (row.cell_count as u64).into())
+            .means("Logs × machines × HZ × shapes × λ.")
+            .detail(),
+        C::ratio("regret_mean_ratio", "regret mean", |row: &Standing| row.mean.into())
+            .means(
+                "Mean regret of the cells, simulated. Its interval is a bootstrap over logs, of \
+                 seven or more.",
+            )
+            .lower_is_better(),
+        C::ratio("regret_low_ratio", "from", |row: &Standing| {
+            row.interval.map(|[low, _]| low).into()
+        })
+        .means("Lower end of the mean's 95 % interval."),
+        C::ratio("regret_high_ratio", "to", |row: &Standing| {
             row.interval.map(|[_, high]| high).into()
-        }),
-        C::ratio(
-            "regret_median_ratio",
-            "median",
-            "Median regret of the cells.",
-            |row: &Standing| row.median.into(),
-        )
-        .lower_is_better(),
-        C::count(
-            "won_count",
-            "won",
+        })
+        .means("Its upper end."),
+        C::ratio("regret_median_ratio", "median", |row: &Standing| row.median.into())
+            .means("Median regret of the cells.")
+            .lower_is_better(),
+        C::count("won_count", "won", |row: &Standing| {
+            row.duel.as_ref().map(|duel| duel.won_count).into()
+        })
+        .means(
             "Cells with less regret than both menu and teo; absent for these two and without them.",
-            |row: &Standing| row.duel.as_ref().map(|duel| duel.won_count).into(),
         )
         .higher_is_better(),
-        C::count(
-            "lost_count",
-            "lost by 2",
-            "Cells with more than two points of regret above the better of menu and teo.",
-            |row: &Standing| row.duel.as_ref().map(|duel| duel.lost_count).into(),
-        )
+        C::count("lost_count", "lost by 2", |row: &Standing| {
+            row.duel.as_ref().map(|duel| duel.lost_count).into()
+        })
+        .means("Cells with more than two points of regret above the better of menu and teo.")
         .lower_is_better(),
-        C::ratio(
-            "worst_loss_ratio",
-            "worst loss",
-            "The largest regret above that of the better of menu and teo.",
-            |row: &Standing| row.duel.as_ref().map(|duel| duel.worst_ratio).into(),
-        )
+        C::ratio("worst_loss_ratio", "worst loss", |row: &Standing| {
+            row.duel.as_ref().map(|duel| duel.worst_ratio).into()
+        })
+        .means("The largest regret above that of the better of menu and teo.")
         .lower_is_better(),
-        C::text("worst_cell", "where", "The cell of the worst loss.", |row: &Standing| {
+        C::text("worst_cell", "where", |row: &Standing| {
             row.duel.as_ref().map_or(Value::Absent, |duel| duel.worst_place.as_str().into())
         })
+        .means("The cell of the worst loss.")
         .detail(),
     ]
 }

@@ -49,19 +49,15 @@ impl OfCell for Entry {
 fn setting_columns<Row: OfCell>() -> Vec<Column<Row>> {
     type C<Row> = Column<Row>;
     vec![
-        C::count("hz", "HZ", "The tick's frequency.", |row: &Row| row.cell().hz.into_value()).key(),
-        C::count(
-            "latency_limit_us",
-            "limit",
-            "The longest exit latency allowed, in us, besides the log's limits; absent: any.",
-            |row: &Row| row.cell().inputs.latency_limit_us.map(u64::from).into(),
-        ),
-        C::ns(
-            "tick_work_ns",
-            "tick work",
-            "How long the CPU runs for a tick, assumed.",
-            |row: &Row| row.cell().inputs.tick_work_ns.into(),
-        ),
+        C::count("hz", "HZ", |row: &Row| row.cell().hz.into_value())
+            .means("The tick's frequency.")
+            .key(),
+        C::count("latency_limit_us", "limit", |row: &Row| {
+            row.cell().inputs.latency_limit_us.map(u64::from).into()
+        })
+        .means("The longest exit latency allowed, in us, besides the log's limits; absent: any."),
+        C::ns("tick_work_ns", "tick work", |row: &Row| row.cell().inputs.tick_work_ns.into())
+            .means("How long the CPU runs for a tick, assumed."),
     ]
 }
 
@@ -79,96 +75,68 @@ impl IntoValue for u32 {
 fn result_columns<Row: OfCell>() -> Vec<Column<Row>> {
     type C<Row> = Column<Row>;
     vec![
-        C::count("gap_count", "gaps", "Idle gaps replayed.", |row: &Row| {
-            row.cell().gap_count.into()
-        }),
-        C::ns("gap_sum_ns", "idle", "All gaps together.", |row: &Row| row.cell().gap_ns.into()),
-        C::count("decision_count", "decisions", "Decisions: one for each stay.", |row: &Row| {
-            row.cell().decision_count.into()
-        }),
-        C::ratio(
-            "too_deep_ratio",
-            "too deep",
+        C::count("gap_count", "gaps", |row: &Row| row.cell().gap_count.into())
+            .means("Idle gaps replayed."),
+        C::ns("gap_sum_ns", "idle", |row: &Row| row.cell().gap_ns.into())
+            .means("All gaps together."),
+        C::count("decision_count", "decisions", |row: &Row| row.cell().decision_count.into())
+            .means("Decisions: one for each stay."),
+        C::ratio("too_deep_ratio", "too deep", |row: &Row| {
+            row.cell().share(row.cell().too_deep_count).into()
+        })
+        .means(
             "Share of stays shorter than the state's target residency while a shallower state was \
              enabled (the kernel's `above`).",
-            |row: &Row| row.cell().share(row.cell().too_deep_count).into(),
         )
         .lower_is_better(),
-        C::ratio(
-            "too_shallow_ratio",
-            "too shallow",
+        C::ratio("too_shallow_ratio", "too shallow", |row: &Row| {
+            row.cell().share(row.cell().too_shallow_count).into()
+        })
+        .means(
             "Share of stays that, less the exit latency, were long enough for the next deeper \
              enabled state (the kernel's `below`).",
-            |row: &Row| row.cell().share(row.cell().too_shallow_count).into(),
         )
         .lower_is_better(),
-        C::ns(
-            "delay_p50_ns",
-            "delay p50",
-            "Median delay of the wake events: the exit latency of the state they found, or the \
-             wait for the tick.",
-            |row: &Row| row.cell().delay_p50_ns.into(),
-        )
-        .lower_is_better(),
-        C::ns("delay_p90_ns", "delay p90", "90th percentile of the delay.", |row: &Row| {
-            row.cell().delay_p90_ns.into()
-        })
-        .lower_is_better(),
-        C::ns("delay_p99_ns", "delay p99", "99th percentile of the delay.", |row: &Row| {
-            row.cell().delay_p99_ns.into()
-        })
-        .lower_is_better(),
-        C::ns("delay_p999_ns", "delay p99.9", "99.9th percentile of the delay.", |row: &Row| {
-            row.cell().delay_p999_ns.into()
-        })
-        .lower_is_better(),
-        C::ns("delay_max_ns", "delay max", "The longest delay.", |row: &Row| {
-            row.cell().delay_max_ns.into()
-        })
-        .lower_is_better(),
-        C::ns("delay_sum_ns", "delay sum", "All delays together.", |row: &Row| {
-            row.cell().delay_sum_ns.into()
-        })
-        .lower_is_better(),
-        C::uj(
-            "energy_uj",
-            "energy",
-            "Energy of the cores in their gaps, with the powers of the machine's file.",
-            |row: &Row| row.cell().energy_uj.into(),
-        )
-        .lower_is_better(),
-        C::count(
-            "tick_wake_count",
-            "ticks",
-            "Stays that the scheduler tick ended.",
-            |row: &Row| row.cell().tick_wake_count.into(),
-        ),
-        C::count(
-            "free_ipi_count",
-            "free IPIs",
-            "Wake-up IPIs that found a polling or MWAIT state, where a write to memory would have \
-             been enough.",
-            |row: &Row| row.cell().free_ipi_count.into(),
-        ),
-        C::count(
-            "timer_read_count",
-            "timer reads",
-            "How often the governor asked for the sleep length; each time costs a walk of the \
-             timer wheel.",
-            |row: &Row| row.cell().timer_read_count.into(),
-        ),
-        C::text(
-            "usage",
-            "usage",
-            "Entries of each state, shallowest first, as NAME=COUNT.",
-            |row: &Row| usage(row.cell(), |state| state.1),
-        ),
-        C::text(
-            "residency",
-            "residency",
-            "Time in each state, shallowest first, as NAME=NANOSECONDS.",
-            |row: &Row| usage(row.cell(), |state| state.2),
-        ),
+        C::ns("delay_p50_ns", "delay p50", |row: &Row| row.cell().delay_p50_ns.into())
+            .means(
+                "Median delay of the wake events: the exit latency of the state they found, or the \
+                 wait for the tick.",
+            )
+            .lower_is_better(),
+        C::ns("delay_p90_ns", "delay p90", |row: &Row| row.cell().delay_p90_ns.into())
+            .means("90th percentile of the delay.")
+            .lower_is_better(),
+        C::ns("delay_p99_ns", "delay p99", |row: &Row| row.cell().delay_p99_ns.into())
+            .means("99th percentile of the delay.")
+            .lower_is_better(),
+        C::ns("delay_p999_ns", "delay p99.9", |row: &Row| row.cell().delay_p999_ns.into())
+            .means("99.9th percentile of the delay.")
+            .lower_is_better(),
+        C::ns("delay_max_ns", "delay max", |row: &Row| row.cell().delay_max_ns.into())
+            .means("The longest delay.")
+            .lower_is_better(),
+        C::ns("delay_sum_ns", "delay sum", |row: &Row| row.cell().delay_sum_ns.into())
+            .means("All delays together.")
+            .lower_is_better(),
+        C::uj("energy_uj", "energy", |row: &Row| row.cell().energy_uj.into())
+            .means("Energy of the cores in their gaps, with the powers of the machine's file.")
+            .lower_is_better(),
+        C::count("tick_wake_count", "ticks", |row: &Row| row.cell().tick_wake_count.into())
+            .means("Stays that the scheduler tick ended."),
+        C::count("free_ipi_count", "free IPIs", |row: &Row| row.cell().free_ipi_count.into())
+            .means(
+                "Wake-up IPIs that found a polling or MWAIT state, where a write to memory would \
+                 have been enough.",
+            ),
+        C::count("timer_read_count", "timer reads", |row: &Row| row.cell().timer_read_count.into())
+            .means(
+                "How often the governor asked for the sleep length; each time costs a walk of the \
+                 timer wheel.",
+            ),
+        C::text("usage", "usage", |row: &Row| usage(row.cell(), |state| state.1))
+            .means("Entries of each state, shallowest first, as NAME=COUNT."),
+        C::text("residency", "residency", |row: &Row| usage(row.cell(), |state| state.2))
+            .means("Time in each state, shallowest first, as NAME=NANOSECONDS."),
     ]
 }
 
@@ -176,28 +144,27 @@ fn result_columns<Row: OfCell>() -> Vec<Column<Row>> {
 pub fn file_columns() -> Vec<Column<CellResult>> {
     type C = Column<CellResult>;
     let mut columns = vec![
-        C::text("log_sha256", "log", "The SHA-256 of the log's file.", |cell| {
-            cell.inputs.log_sha256.as_str().into()
-        })
-        .key(),
+        C::text("log_sha256", "log", |cell| cell.inputs.log_sha256.as_str().into())
+            .means("The SHA-256 of the log's file.")
+            .key(),
         C::new(MACHINE, |cell| cell.inputs.machine.as_str().into()),
     ];
     columns.extend(setting_columns());
     columns.extend([
         C::new(GOVERNOR, |cell| cell.inputs.governor.as_str().into()),
-        C::text(
-            "governor_key",
-            "file",
+        C::text("governor_key", "file", |cell| cell.inputs.governor_key.clone().into()).means(
             "The hash of a governor's file, its includes and its compiler; absent for others.",
-            |cell| cell.inputs.governor_key.clone().into(),
         ),
-        C::text("shape", "shape", "The oracle's power shape; absent for governors.", |cell| {
+        C::text("shape", "shape", |cell| {
             cell.inputs.priced.as_ref().map(|(shape, _)| shape.clone()).into()
-        }),
-        C::number("lambda", "λ", "The oracle's price of delay; absent for governors.", |cell| {
+        })
+        .means("The oracle's power shape; absent for governors."),
+        C::number("lambda", "λ", |cell| {
             cell.inputs.priced.as_ref().map(|&(_, lambda)| lambda).into()
-        }),
-        C::text("code", "code", "The commit of idlewise.", |cell| cell.inputs.code.as_str().into()),
+        })
+        .means("The oracle's price of delay; absent for governors."),
+        C::text("code", "code", |cell| cell.inputs.code.as_str().into())
+            .means("The commit of idlewise."),
     ]);
     columns.extend(result_columns());
     columns

@@ -91,11 +91,12 @@ pub struct Heading {
 ///     exit_latency_ns: u64,
 /// }
 /// let columns = [
-///     Column::text("state", "state", "The state's name.", |state: &State| state.name.into()).key(),
-///     Column::ns("exit_latency_ns", "exit latency", "Its exit latency.", |state: &State| {
-///         state.exit_latency_ns.into()
-///     })
-///     .lower_is_better(),
+///     Column::text("state", "state", |state: &State| state.name.into())
+///         .means("The state's name.")
+///         .key(),
+///     Column::ns("exit_latency_ns", "exit latency", |state: &State| state.exit_latency_ns.into())
+///         .means("Its exit latency.")
+///         .lower_is_better(),
 /// ];
 /// let c6 = State { name: "C6", exit_latency_ns: 290_000 };
 /// assert_eq!(Table::new("", &columns, [c6]).to_csv(), "state,exit_latency_ns\nC6,290000\n");
@@ -108,6 +109,18 @@ pub struct Column<Row> {
     pub value: fn(&Row) -> Value,
 }
 
+/// A column that lacks its meaning.
+#[must_use]
+pub struct Unexplained<Row>(Column<Row>);
+
+impl<Row> Unexplained<Row> {
+    /// Adds the meaning, a full sentence.
+    pub const fn means(self, meaning: &'static str) -> Column<Row> {
+        let Column { heading, value } = self.0;
+        Column { heading: Heading { meaning, ..heading }, value }
+    }
+}
+
 /// Defines constructors such as `count` and `ns`, for columns with a given unit that are part of
 /// the answer and have no best value.
 macro_rules! columns_in {
@@ -117,10 +130,9 @@ macro_rules! columns_in {
             pub const fn $name(
                 id: &'static str,
                 words: &'static str,
-                meaning: &'static str,
                 value: fn(&Row) -> Value,
-            ) -> Self {
-                Column { heading: Heading::number(id, words, Unit::$unit, meaning), value }
+            ) -> Unexplained<Row> {
+                Unexplained(Column { heading: Heading::number(id, words, Unit::$unit, ""), value })
             }
         )*}
     };

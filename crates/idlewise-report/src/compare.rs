@@ -96,77 +96,58 @@ type C = Column<CompareLine>;
 /// Returns the columns of `idlewise compare`.
 pub fn columns() -> Vec<C> {
     vec![
-        C::text("figure", "figure", "What was measured.", |row| row.figure.as_str().into()),
-        C::text(
-            "place",
-            "place",
+        C::text("figure", "figure", |row| row.figure.as_str().into()).means("What was measured."),
+        C::text("place", "place", |row| row.place.as_str().into()).means(
             "Where: the CPU, the distance of two CPUs, or the workload; `A → B` if they differ.",
-            |row| row.place.as_str().into(),
         ),
-        C::text(
-            "setting",
-            "setting",
-            "The idle state or the way to wait; `A → B` if they differ.",
-            |row| row.setting.as_str().into(),
-        ),
-        C::text(
-            "statistic",
-            "percentile",
-            "The percentile, by nearest rank, or another statistic; absent if less than half a \
-             value is expected beyond the percentile.",
-            |row| row.rank.name().into(),
-        )
-        .key(),
-        C::ns("a_ns", "A", "The value in A, if it is a time.", |row| {
-            row.value(SeriesUnit::Nanoseconds, row.a)
-        })
-        .detail(),
-        C::ns("b_ns", "B", "The value in B, if it is a time.", |row| {
-            row.value(SeriesUnit::Nanoseconds, row.b)
-        })
-        .detail(),
-        C::per_s("a_per_s", "A", "The value in A, if it is a rate.", |row| {
-            row.value(SeriesUnit::PerSecond, row.a)
-        })
-        .detail(),
-        C::per_s("b_per_s", "B", "The value in B, if it is a rate.", |row| {
-            row.value(SeriesUnit::PerSecond, row.b)
-        })
-        .detail(),
-        C::mw("a_mw", "A", "The value in A, if it is a power.", |row| {
-            row.value(SeriesUnit::Milliwatts, row.a)
-        })
-        .detail(),
-        C::mw("b_mw", "B", "The value in B, if it is a power.", |row| {
-            row.value(SeriesUnit::Milliwatts, row.b)
-        })
-        .detail(),
-        C::ratio("a_ratio", "A", "The value in A, if it is a share.", |row| {
-            row.value(SeriesUnit::Ratio, row.a)
-        })
-        .detail(),
-        C::ratio("b_ratio", "B", "The value in B, if it is a share.", |row| {
-            row.value(SeriesUnit::Ratio, row.b)
-        })
-        .detail(),
-        C::ratio(
-            "improvement_ratio",
-            "improvement",
+        C::text("setting", "setting", |row| row.setting.as_str().into())
+            .means("The idle state or the way to wait; `A → B` if they differ."),
+        C::text("statistic", "percentile", |row| row.rank.name().into())
+            .means(
+                "The percentile, by nearest rank, or another statistic; absent if less than half a \
+                 value is expected beyond the percentile.",
+            )
+            .key(),
+        C::ns("a_ns", "A", |row| row.value(SeriesUnit::Nanoseconds, row.a))
+            .means("The value in A, if it is a time.")
+            .detail(),
+        C::ns("b_ns", "B", |row| row.value(SeriesUnit::Nanoseconds, row.b))
+            .means("The value in B, if it is a time.")
+            .detail(),
+        C::per_s("a_per_s", "A", |row| row.value(SeriesUnit::PerSecond, row.a))
+            .means("The value in A, if it is a rate.")
+            .detail(),
+        C::per_s("b_per_s", "B", |row| row.value(SeriesUnit::PerSecond, row.b))
+            .means("The value in B, if it is a rate.")
+            .detail(),
+        C::mw("a_mw", "A", |row| row.value(SeriesUnit::Milliwatts, row.a))
+            .means("The value in A, if it is a power.")
+            .detail(),
+        C::mw("b_mw", "B", |row| row.value(SeriesUnit::Milliwatts, row.b))
+            .means("The value in B, if it is a power.")
+            .detail(),
+        C::ratio("a_ratio", "A", |row| row.value(SeriesUnit::Ratio, row.a))
+            .means("The value in A, if it is a share.")
+            .detail(),
+        C::ratio("b_ratio", "B", |row| row.value(SeriesUnit::Ratio, row.b))
+            .means("The value in B, if it is a share.")
+            .detail(),
+        C::ratio("improvement_ratio", "improvement", |row| row.improvement().into()).means(
             "How much better B is than A: A / B - 1 if lower is better, B / A - 1 if higher is. \
              Absent if neither is.",
-            |row| row.improvement().into(),
         ),
-        C::ratio("change_ratio", "change", "B / A - 1.", |row| row.change().into()),
-        C::ratio(
-            "interval_low_ratio",
-            "interval from",
-            "Ends of the 95 % bootstrap interval of the improvement, or else of the change. \
-             Absent with fewer than 7 runs of each, or fewer than 5 values beyond the percentile.",
-            |row| row.interval.map(|[low, _]| low).into(),
+        C::ratio("change_ratio", "change", |row| row.change().into()).means("B / A - 1."),
+        C::ratio("interval_low_ratio", "interval from", |row| {
+            row.interval.map(|[low, _]| low).into()
+        })
+        .means(
+            "Ends of the 95 % bootstrap interval of the improvement, or else of the change. Absent \
+             with fewer than 7 runs of each, or fewer than 5 values beyond the percentile.",
         ),
-        C::ratio("interval_high_ratio", "interval to", "Upper end of that interval.", |row| {
+        C::ratio("interval_high_ratio", "interval to", |row| {
             row.interval.map(|[_, high]| high).into()
-        }),
+        })
+        .means("Upper end of that interval."),
     ]
 }
 

@@ -72,47 +72,38 @@ pub fn columns() -> Vec<Column<CounterLine>> {
     use SeriesUnit::{Milliwatts, PerSecond, Ratio};
     type C = Column<CounterLine>;
     vec![
-        C::text(
-            "counter",
-            "counter",
-            "What is counted: `requested` by the kernel, or what the hardware did (`core`, \
-             `module`, `package`).",
-            |row| row.counter.as_str().into(),
-        )
-        .key(),
-        C::text("place", "place", "Where, or in how many places.", |row| row.place.as_str().into()),
-        C::ratio(
-            "share_ratio",
-            "share",
+        C::text("counter", "counter", |row| row.counter.as_str().into())
+            .means(
+                "What is counted: `requested` by the kernel, or what the hardware did (`core`, \
+                 `module`, `package`).",
+            )
+            .key(),
+        C::text("place", "place", |row| row.place.as_str().into())
+            .means("Where, or in how many places."),
+        C::ratio("share_ratio", "share", |row| row.value(Ratio, row.mean)).means(
             "Mean share of time over slices and places; measured. For C0.1 and C0.2 a share of \
              unhalted cycles, for the speed of the TSC's (above 100 % in turbo).",
-            |row| row.value(Ratio, row.mean),
         ),
-        C::ratio("share_least_ratio", "least", "The least of the places.", |row| row.end(Ratio, 0))
+        C::ratio("share_least_ratio", "least", |row| row.end(Ratio, 0))
+            .means("The least of the places.")
             .detail(),
-        C::ratio("share_greatest_ratio", "greatest", "The greatest of the places.", |row| {
-            row.end(Ratio, 1)
-        })
-        .detail(),
-        C::per_s("rate_per_s", "rate", "Events per second and place, mean; measured.", |row| {
-            row.value(PerSecond, row.mean)
-        }),
-        C::per_s("rate_least_per_s", "least", "The least of the places.", |row| {
-            row.end(PerSecond, 0)
-        })
-        .detail(),
-        C::per_s("rate_greatest_per_s", "greatest", "The greatest of the places.", |row| {
-            row.end(PerSecond, 1)
-        })
-        .detail(),
-        C::mw("power_mw", "power", "Power at each place, mean; measured.", |row| {
-            row.value(Milliwatts, row.mean)
-        })
-        .detail(),
-        C::text("source", "source", "The counter's name for perf, or the file.", |row| {
-            row.source.as_str().into()
-        })
-        .detail(),
+        C::ratio("share_greatest_ratio", "greatest", |row| row.end(Ratio, 1))
+            .means("The greatest of the places.")
+            .detail(),
+        C::per_s("rate_per_s", "rate", |row| row.value(PerSecond, row.mean))
+            .means("Events per second and place, mean; measured."),
+        C::per_s("rate_least_per_s", "least", |row| row.end(PerSecond, 0))
+            .means("The least of the places.")
+            .detail(),
+        C::per_s("rate_greatest_per_s", "greatest", |row| row.end(PerSecond, 1))
+            .means("The greatest of the places.")
+            .detail(),
+        C::mw("power_mw", "power", |row| row.value(Milliwatts, row.mean))
+            .means("Power at each place, mean; measured.")
+            .detail(),
+        C::text("source", "source", |row| row.source.as_str().into())
+            .means("The counter's name for perf, or the file.")
+            .detail(),
     ]
 }
 

@@ -32,40 +32,35 @@ pub(crate) trait InForcedState: Sized {
     fn forced(&self) -> &ForcedState;
 
     fn target_column(meaning: &'static str) -> Column<Self> {
-        Column::text("target", "target", meaning, |row: &Self| {
-            format!("CPU {}", row.forced().target).into()
-        })
-        .key()
+        Column::text("target", "target", |row: &Self| format!("CPU {}", row.forced().target).into())
+            .means(meaning)
+            .key()
     }
 
     fn state_column() -> Column<Self> {
-        Column::text(
-            "state",
-            "state",
-            "The idle state that was forced by disabling all others of the CPU.",
-            |row: &Self| row.forced().state.as_str().into(),
-        )
-        .key()
+        Column::text("state", "state", |row: &Self| row.forced().state.as_str().into())
+            .means("The idle state that was forced by disabling all others of the CPU.")
+            .key()
     }
 
     fn forced_entry_ratio_column() -> Column<Self> {
-        Column::ratio(
-            "forced_entry_ratio",
-            "in state",
+        Column::ratio("forced_entry_ratio", "in state", |row: &Self| {
+            row.forced().forced_entry_ratio.into()
+        })
+        .means(
             "Share of the CPU's idle entries that were into the forced state, as the kernel \
              counted; measured.",
-            |row: &Self| row.forced().forced_entry_ratio.into(),
         )
         .higher_is_better()
     }
 
     fn exit_latency_column() -> Column<Self> {
-        Column::ns(
-            "exit_latency_ns",
-            "table's exit",
+        Column::ns("exit_latency_ns", "table's exit", |row: &Self| {
+            row.forced().exit_latency_ns.into()
+        })
+        .means(
             "The exit latency in the driver's table: declared, not measured. Absent if sysfs, \
              which has whole microseconds, says 0.",
-            |row: &Self| row.forced().exit_latency_ns.into(),
         )
     }
 }

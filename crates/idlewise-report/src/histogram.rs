@@ -116,69 +116,52 @@ impl StateLine {
 pub fn state_columns() -> Vec<Column<StateLine>> {
     type C = Column<StateLine>;
     vec![
-        C::text("cpu", "CPU", "The CPU, or `all`.", |row| {
-            row.cpu.map_or("all".to_owned(), |cpu| cpu.to_string()).into()
-        })
-        .key(),
-        C::text("state", "state", "The idle state's name.", |row| row.state.as_str().into()).key(),
-        C::count("stay_count", "stays", "Stays that were counted.", |row| row.stay_count().into()),
-        C::per_s("stays_per_s", "rate", "Stays per second and CPU.", |row| {
+        C::text("cpu", "CPU", |row| row.cpu.map_or("all".to_owned(), |cpu| cpu.to_string()).into())
+            .means("The CPU, or `all`.")
+            .key(),
+        C::text("state", "state", |row| row.state.as_str().into())
+            .means("The idle state's name.")
+            .key(),
+        C::count("stay_count", "stays", |row| row.stay_count().into())
+            .means("Stays that were counted."),
+        C::per_s("stays_per_s", "rate", |row| {
             (row.stay_count() as f64 / (row.watched_ns as f64 / 1e9)).into()
         })
+        .means("Stays per second and CPU.")
         .detail(),
-        C::ratio(
-            "residency_ratio",
-            "time",
-            "Time in the state, as a share of the CPUs' time.",
-            |row| {
-                let sum_ns: u64 = row.bins.iter().map(|(_, sum_ns)| sum_ns).sum();
-                (sum_ns as f64 / row.watched_ns as f64).into()
-            },
-        ),
-        C::ratio(
-            "timer_ratio",
-            "ended by timer",
-            "Share of stays that a timer ended, the tick included.",
-            |row| row.share(row.timer_count).into(),
-        ),
-        C::ns(
-            "stay_p50_ns",
-            "stay p50",
-            "Median stay: the mean of the stays in its half-octave.",
-            |row| row.quantile_ns(0.5).into(),
-        ),
-        C::ns("stay_p90_ns", "stay p90", "90th percentile, in the same way.", |row| {
-            row.quantile_ns(0.9).into()
+        C::ratio("residency_ratio", "time", |row| {
+            let sum_ns: u64 = row.bins.iter().map(|(_, sum_ns)| sum_ns).sum();
+            (sum_ns as f64 / row.watched_ns as f64).into()
         })
-        .detail(),
-        C::ns("stay_p99_ns", "stay p99", "99th percentile, in the same way.", |row| {
-            row.quantile_ns(0.99).into()
-        }),
-        C::ratio(
-            "too_deep_least_ratio",
-            "too deep at least",
-            "Share of stays that were certainly shorter than the state's target residency.",
-            |row| row.too_deep.and_then(|bounds| bounds.least_ratio(row.stay_count())).into(),
+        .means("Time in the state, as a share of the CPUs' time."),
+        C::ratio("timer_ratio", "ended by timer", |row| row.share(row.timer_count).into())
+            .means("Share of stays that a timer ended, the tick included."),
+        C::ns("stay_p50_ns", "stay p50", |row| row.quantile_ns(0.5).into())
+            .means("Median stay: the mean of the stays in its half-octave."),
+        C::ns("stay_p90_ns", "stay p90", |row| row.quantile_ns(0.9).into())
+            .means("90th percentile, in the same way.")
+            .detail(),
+        C::ns("stay_p99_ns", "stay p99", |row| row.quantile_ns(0.99).into())
+            .means("99th percentile, in the same way."),
+        C::ratio("too_deep_least_ratio", "too deep at least", |row| {
+            row.too_deep.and_then(|bounds| bounds.least_ratio(row.stay_count())).into()
+        })
+        .means("Share of stays that were certainly shorter than the state's target residency."),
+        C::ratio("too_deep_most_ratio", "at most", |row| {
+            row.too_deep.and_then(|bounds| bounds.most_ratio(row.stay_count())).into()
+        })
+        .means("The same with all stays of the half-octave that the target residency is in."),
+        C::ratio("too_shallow_least_ratio", "too shallow at least", |row| {
+            row.too_shallow.and_then(|bounds| bounds.least_ratio(row.stay_count())).into()
+        })
+        .means(
+            "Share of stays that were certainly long enough for the next deeper state, whether or \
+             not it was enabled.",
         ),
-        C::ratio(
-            "too_deep_most_ratio",
-            "at most",
-            "The same with all stays of the half-octave that the target residency is in.",
-            |row| row.too_deep.and_then(|bounds| bounds.most_ratio(row.stay_count())).into(),
-        ),
-        C::ratio(
-            "too_shallow_least_ratio",
-            "too shallow at least",
-            "Share of stays that were certainly long enough for the next deeper state, whether or not it was \
-             enabled.",
-            |row| row.too_shallow.and_then(|bounds| bounds.least_ratio(row.stay_count())).into(),
-        ),
-        C::ratio(
-            "too_shallow_most_ratio",
-            "at most",
-            "The same with all stays of the half-octave that this length is in.",
-            |row| row.too_shallow.and_then(|bounds| bounds.most_ratio(row.stay_count())).into(),
-        ),
+        C::ratio("too_shallow_most_ratio", "at most", |row| {
+            row.too_shallow.and_then(|bounds| bounds.most_ratio(row.stay_count())).into()
+        })
+        .means("The same with all stays of the half-octave that this length is in."),
     ]
 }
 
@@ -279,50 +262,36 @@ impl LimitLine {
 pub fn limit_columns() -> Vec<Column<LimitLine>> {
     type C = Column<LimitLine>;
     vec![
-        C::text(
-            "deepest",
-            "deepest state allowed",
-            "The deepest state allowed: deeper stays are counted as stays in it, equally long. \
-             `as recorded` allows all; the last row takes the cheapest state for each length at \
-             λ=1, which no setting can do.",
-            |row| row.limit.as_str().into(),
-        )
-        .key(),
-        C::ns("latency_ns", "exit latency", "The latency limit that has this effect.", |row| {
-            row.latency_ns.into()
-        }),
-        C::ratio(
-            "waiting_ratio",
-            "time waiting",
-            "Exit latencies of all stays, as a share of the CPUs' time.",
-            |row| row.waiting_ratio().into(),
-        )
-        .lower_is_better(),
-        C::mw(
-            "power_mw",
-            "idle power of a CPU",
-            "Energy of all stays with their transitions, divided by the CPUs' time.",
-            |row| row.power_mw().into(),
-        )
-        .lower_is_better(),
-        C::ratio(
-            "energy_change_ratio",
-            "energy",
-            "Change of that energy from the recording's.",
-            |row| match row.recorded_uj > 0.0 {
-                true => Value::Real(row.energy_uj / row.recorded_uj - 1.0),
-                false => Value::Absent,
-            },
-        ),
-        C::ratio(
-            "too_deep_least_ratio",
-            "too deep at least",
+        C::text("deepest", "deepest state allowed", |row| row.limit.as_str().into())
+            .means(
+                "The deepest state allowed: deeper stays are counted as stays in it, equally long. \
+                 `as recorded` allows all; the last row takes the cheapest state for each length \
+                 at λ=1, which no setting can do.",
+            )
+            .key(),
+        C::ns("latency_ns", "exit latency", |row| row.latency_ns.into())
+            .means("The latency limit that has this effect."),
+        C::ratio("waiting_ratio", "time waiting", |row| row.waiting_ratio().into())
+            .means("Exit latencies of all stays, as a share of the CPUs' time.")
+            .lower_is_better(),
+        C::mw("power_mw", "idle power of a CPU", |row| row.power_mw().into())
+            .means("Energy of all stays with their transitions, divided by the CPUs' time.")
+            .lower_is_better(),
+        C::ratio("energy_change_ratio", "energy", |row| match row.recorded_uj > 0.0 {
+            true => Value::Real(row.energy_uj / row.recorded_uj - 1.0),
+            false => Value::Absent,
+        })
+        .means("Change of that energy from the recording's."),
+        C::ratio("too_deep_least_ratio", "too deep at least", |row| {
+            row.too_deep.least_ratio(row.stay_count).into()
+        })
+        .means(
             "Share of stays that would certainly be shorter than their state's target residency.",
-            |row| row.too_deep.least_ratio(row.stay_count).into(),
         ),
-        C::ratio("too_deep_most_ratio", "at most", "The same with all that may be.", |row| {
+        C::ratio("too_deep_most_ratio", "at most", |row| {
             row.too_deep.most_ratio(row.stay_count).into()
-        }),
+        })
+        .means("The same with all that may be."),
     ]
 }
 

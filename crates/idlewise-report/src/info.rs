@@ -67,84 +67,56 @@ type C<'a> = Column<LogCpu<'a>>;
 /// Returns the columns of `idlewise info`.
 pub fn columns<'a>() -> Vec<C<'a>> {
     vec![
-        C::count("cpu", "CPU", "The CPU.", |row| u64::from(row.metadata.cpu).into()).key(),
-        C::text(
-            "observed",
-            "idle task",
-            "Whether the CPU's idle task was recorded; if not, its idle time is unknown.",
-            |row| if row.is_observed() { "recorded" } else { "unobserved" }.into(),
-        ),
-        C::count("gap_count", "gaps", "Finished idle gaps.", |row| {
-            row.if_observed(row.gap_count())
-        }),
-        C::ratio(
-            "idle_ratio",
-            "idle",
-            "Time in gaps, as a share of the time from the CPU's first to its last event.",
-            |row| row.idle_ratio().into(),
-        ),
-        C::ns("gap_p10_ns", "gap p10", "10th percentile of the gaps.", |row| {
-            row.quantile_ns(0.1).into()
+        C::count("cpu", "CPU", |row| u64::from(row.metadata.cpu).into()).means("The CPU.").key(),
+        C::text("observed", "idle task", |row| {
+            if row.is_observed() { "recorded" } else { "unobserved" }.into()
         })
-        .detail(),
-        C::ns("gap_p50_ns", "gap p50", "Median gap.", |row| row.quantile_ns(0.5).into()),
-        C::ns("gap_p90_ns", "gap p90", "90th percentile of the gaps.", |row| {
-            row.quantile_ns(0.9).into()
-        }),
-        C::ns("gap_p99_ns", "gap p99", "99th percentile of the gaps.", |row| {
-            row.quantile_ns(0.99).into()
-        }),
-        C::ns("gap_max_ns", "gap max", "The longest gap.", |row| row.counts.gap_max_ns.into())
+        .means("Whether the CPU's idle task was recorded; if not, its idle time is unknown."),
+        C::count("gap_count", "gaps", |row| row.if_observed(row.gap_count()))
+            .means("Finished idle gaps."),
+        C::ratio("idle_ratio", "idle", |row| row.idle_ratio().into())
+            .means("Time in gaps, as a share of the time from the CPU's first to its last event."),
+        C::ns("gap_p10_ns", "gap p10", |row| row.quantile_ns(0.1).into())
+            .means("10th percentile of the gaps.")
             .detail(),
-        C::ns("span_ns", "span", "From the CPU's first to its last event.", |row| {
-            row.span_ns().into()
+        C::ns("gap_p50_ns", "gap p50", |row| row.quantile_ns(0.5).into()).means("Median gap."),
+        C::ns("gap_p90_ns", "gap p90", |row| row.quantile_ns(0.9).into())
+            .means("90th percentile of the gaps."),
+        C::ns("gap_p99_ns", "gap p99", |row| row.quantile_ns(0.99).into())
+            .means("99th percentile of the gaps."),
+        C::ns("gap_max_ns", "gap max", |row| row.counts.gap_max_ns.into())
+            .means("The longest gap.")
+            .detail(),
+        C::ns("span_ns", "span", |row| row.span_ns().into())
+            .means("From the CPU's first to its last event.")
+            .detail(),
+        C::count("joined_wake_count", "joined ticks", |row| {
+            row.if_observed(row.metadata.joined_wake_count)
         })
-        .detail(),
-        C::count(
-            "joined_wake_count",
-            "joined ticks",
+        .means(
             "Wake-ups by the tick alone, or by an idle state's own time limit, that were joined \
              into gaps.",
-            |row| row.if_observed(row.metadata.joined_wake_count),
         ),
-        C::ratio(
-            "no_task_ratio",
-            "no task before",
-            "Share of gaps before which no task ran, so that a stopped tick stays stopped.",
-            |row| row.share(row.counts.no_task_count).filter(|_| row.knows_tasks).into(),
-        ),
-        C::ratio(
-            "timer_known_ratio",
-            "timer known",
-            "Share of gaps whose next timer is known.",
-            |row| row.share(row.counts.timer_known_count).into(),
-        ),
-        C::ratio(
-            "timer_proven_ratio",
-            "timer proven",
-            "Of the gaps that a timer ended, the share whose reconstructed sleep length ends at \
-             that timer's expiry.",
-            |row| row.timer_proven_ratio().into(),
-        ),
-        C::count(
-            "lost_event_count",
-            "lost events",
-            "Events of the CPU that the recorder lost.",
-            |row| row.metadata.lost_event_count.into(),
-        ),
-        C::count(
-            "broken_gap_count",
-            "broken gaps",
-            "Gaps given up because events were lost in them.",
-            |row| row.metadata.broken_gap_count.into(),
-        )
-        .detail(),
-        C::text(
-            "woken_by",
-            "woken by",
-            "What ended the gaps, most common first, in percent of the gaps.",
-            |row| row.woken_by().into(),
-        ),
+        C::ratio("no_task_ratio", "no task before", |row| {
+            row.share(row.counts.no_task_count).filter(|_| row.knows_tasks).into()
+        })
+        .means("Share of gaps before which no task ran, so that a stopped tick stays stopped."),
+        C::ratio("timer_known_ratio", "timer known", |row| {
+            row.share(row.counts.timer_known_count).into()
+        })
+        .means("Share of gaps whose next timer is known."),
+        C::ratio("timer_proven_ratio", "timer proven", |row| row.timer_proven_ratio().into())
+            .means(
+                "Of the gaps that a timer ended, the share whose reconstructed sleep length ends \
+                 at that timer's expiry.",
+            ),
+        C::count("lost_event_count", "lost events", |row| row.metadata.lost_event_count.into())
+            .means("Events of the CPU that the recorder lost."),
+        C::count("broken_gap_count", "broken gaps", |row| row.metadata.broken_gap_count.into())
+            .means("Gaps given up because events were lost in them.")
+            .detail(),
+        C::text("woken_by", "woken by", |row| row.woken_by().into())
+            .means("What ended the gaps, most common first, in percent of the gaps."),
     ]
 }
 

@@ -106,74 +106,47 @@ impl Line<'_> {
 pub fn columns<'a>() -> Vec<Column<Line<'a>>> {
     type C<'a> = Column<Line<'a>>;
     vec![
-        C::text(
-            "percentile",
-            "percentile",
-            "The percentile, by nearest rank; absent if less than half a wake is expected beyond \
-             it.",
-            |row| row.name().into(),
-        )
-        .key(),
-        C::cycles("wake_cycles", "wake", "Wake latency in cycles of the TSC; measured.", |row| {
-            row.cycles(&row.figures.cycles.wake).into()
-        }),
-        C::ns(
-            "wake_latency_ns",
-            "wake",
+        C::text("percentile", "percentile", |row| row.name().into())
+            .means(
+                "The percentile, by nearest rank; absent if less than half a wake is expected \
+                 beyond it.",
+            )
+            .key(),
+        C::cycles("wake_cycles", "wake", |row| row.cycles(&row.figures.cycles.wake).into())
+            .means("Wake latency in cycles of the TSC; measured."),
+        C::ns("wake_latency_ns", "wake", |row| row.ns(&row.figures.cycles.wake).into()).means(
             "Wake latency: from before the call is sent to the idle CPU's first instruction after \
              its state; measured.",
-            |row| row.ns(&row.figures.cycles.wake).into(),
         ),
-        C::cycles(
-            "call_cycles",
-            "call",
-            "The same to the call's first instruction; measured.",
-            |row| row.cycles(&row.figures.cycles.call).into(),
-        ),
-        C::ns(
-            "call_latency_ns",
-            "call",
+        C::cycles("call_cycles", "call", |row| row.cycles(&row.figures.cycles.call).into())
+            .means("The same to the call's first instruction; measured."),
+        C::ns("call_latency_ns", "call", |row| row.ns(&row.figures.cycles.call).into()).means(
             "From before the call is sent to its first instruction on the CPU; measured. Longer \
              than the wake latency if a store ends the state, because the idle loop ends first.",
-            |row| row.ns(&row.figures.cycles.call).into(),
         ),
-        C::cycles(
-            "send_idle_cycles",
-            "send: idle",
+        C::cycles("send_idle_cycles", "send: idle", |row| {
+            row.cycles(&row.figures.cycles.idle).into()
+        })
+        .means(
             "What sending a call to the idle CPU cost the sender, in cycles of the TSC; measured.",
-            |row| row.cycles(&row.figures.cycles.idle).into(),
         ),
-        C::ns(
-            "send_idle_ns",
-            "send: idle",
-            "What sending a call to the idle CPU cost; measured.",
-            |row| row.ns(&row.figures.cycles.idle).into(),
-        ),
-        C::cycles(
-            "send_waking_cycles",
-            "send: waking",
+        C::ns("send_idle_ns", "send: idle", |row| row.ns(&row.figures.cycles.idle).into())
+            .means("What sending a call to the idle CPU cost; measured."),
+        C::cycles("send_waking_cycles", "send: waking", |row| {
+            row.cycles(&row.figures.cycles.waking).into()
+        })
+        .means(
             "The same in cycles of the TSC, for a second call right behind the first, while the \
              CPU is waking; measured.",
-            |row| row.cycles(&row.figures.cycles.waking).into(),
         ),
-        C::ns(
-            "send_waking_ns",
-            "send: waking",
-            "What sending a second call cost, right behind the first; measured.",
-            |row| row.ns(&row.figures.cycles.waking).into(),
-        ),
-        C::cycles(
-            "send_busy_cycles",
-            "send: busy",
-            "The same in cycles of the TSC, for a call to a CPU that runs a loop; measured.",
-            |row| row.cycles(&row.figures.cycles.busy).into(),
-        ),
-        C::ns(
-            "send_busy_ns",
-            "send: busy",
-            "What sending a call cost while the CPU ran a loop; measured.",
-            |row| row.ns(&row.figures.cycles.busy).into(),
-        ),
+        C::ns("send_waking_ns", "send: waking", |row| row.ns(&row.figures.cycles.waking).into())
+            .means("What sending a second call cost, right behind the first; measured."),
+        C::cycles("send_busy_cycles", "send: busy", |row| {
+            row.cycles(&row.figures.cycles.busy).into()
+        })
+        .means("The same in cycles of the TSC, for a call to a CPU that runs a loop; measured."),
+        C::ns("send_busy_ns", "send: busy", |row| row.ns(&row.figures.cycles.busy).into())
+            .means("What sending a call cost while the CPU ran a loop; measured."),
     ]
 }
 
@@ -182,51 +155,42 @@ pub fn all_columns() -> Vec<Column<IpiFigures>> {
     type C = Column<IpiFigures>;
     vec![
         IpiFigures::target_column("The CPU that was woken."),
-        C::text(
-            "relation",
-            "relation",
+        C::text("relation", "relation", |row| row.relation.into()).means(
             "How far it is from the CPU that woke it: SMT sibling, shared cache, same package or \
              another.",
-            |row| row.relation.into(),
         ),
         IpiFigures::state_column(),
-        C::count("wake_count", "wakes", "Wakes measured.", |row| row.cycles.wake.count().into()),
+        C::count("wake_count", "wakes", |row| row.cycles.wake.count().into())
+            .means("Wakes measured."),
         IpiFigures::forced_entry_ratio_column(),
-        C::ns("wake_latency_p50_ns", "wake p50", "Median of the wake latency; measured.", |row| {
+        C::ns("wake_latency_p50_ns", "wake p50", |row| {
             row.percentile_ns(&row.cycles.wake, 5000).into()
-        }),
-        C::ns(
-            "wake_latency_p99_ns",
-            "wake p99",
-            "99th percentile of the wake latency; measured.",
-            |row| row.percentile_ns(&row.cycles.wake, 9900).into(),
-        ),
+        })
+        .means("Median of the wake latency; measured."),
+        C::ns("wake_latency_p99_ns", "wake p99", |row| {
+            row.percentile_ns(&row.cycles.wake, 9900).into()
+        })
+        .means("99th percentile of the wake latency; measured."),
         IpiFigures::exit_latency_column(),
-        C::ratio(
-            "wake_latency_p99_to_exit_latency_ratio",
-            "p99 of table's",
+        C::ratio("wake_latency_p99_to_exit_latency_ratio", "p99 of table's", |row| {
+            row.of_table_ratio().into()
+        })
+        .means(
             "The 99th percentile, which includes sending and the interrupt, as a share of the \
              table's exit latency. Absent unless the CPU was in the forced state.",
-            |row| row.of_table_ratio().into(),
         ),
-        C::ns(
-            "send_idle_p50_ns",
-            "send: idle p50",
-            "Median cost of sending to it; measured.",
-            |row| row.percentile_ns(&row.cycles.idle, 5000).into(),
-        ),
-        C::ns(
-            "send_waking_p50_ns",
-            "send: waking p50",
-            "Median cost of sending a second call, while it was waking; measured.",
-            |row| row.percentile_ns(&row.cycles.waking, 5000).into(),
-        ),
-        C::ns(
-            "send_busy_p50_ns",
-            "send: busy p50",
-            "Median cost of sending while it ran a loop; measured.",
-            |row| row.percentile_ns(&row.cycles.busy, 5000).into(),
-        ),
+        C::ns("send_idle_p50_ns", "send: idle p50", |row| {
+            row.percentile_ns(&row.cycles.idle, 5000).into()
+        })
+        .means("Median cost of sending to it; measured."),
+        C::ns("send_waking_p50_ns", "send: waking p50", |row| {
+            row.percentile_ns(&row.cycles.waking, 5000).into()
+        })
+        .means("Median cost of sending a second call, while it was waking; measured."),
+        C::ns("send_busy_p50_ns", "send: busy p50", |row| {
+            row.percentile_ns(&row.cycles.busy, 5000).into()
+        })
+        .means("Median cost of sending while it ran a loop; measured."),
     ]
 }
 

@@ -35,37 +35,28 @@ pub fn machine_columns() -> Vec<Column<Machine>> {
     type C = Column<Machine>;
     vec![
         C::new(MACHINE, |row| row.id.as_str().into()),
-        C::text("title", "title", "The machine's name for people.", |row| {
-            row.title.as_str().into()
+        C::text("title", "title", |row| row.title.as_str().into())
+            .means("The machine's name for people.")
+            .detail(),
+        C::text("states", "states", |row| state_names(row).into())
+            .means("Names of the idle states, shallowest first."),
+        C::ns("deepest_exit_latency_ns", "deepest exit", |row| {
+            row.states.last().map(|state| state.exit_latency_ns).into()
         })
-        .detail(),
-        C::text("states", "states", "Names of the idle states, shallowest first.", |row| {
-            state_names(row).into()
-        }),
-        C::ns(
-            "deepest_exit_latency_ns",
-            "deepest exit",
-            "Exit latency of the deepest state.",
-            |row| row.states.last().map(|state| state.exit_latency_ns).into(),
+        .means("Exit latency of the deepest state."),
+        C::ns("deepest_target_residency_ns", "target residency", |row| {
+            row.states.last().map(|state| state.target_residency_ns).into()
+        })
+        .means("Target residency of the deepest state."),
+        C::text("power_basis", "power basis", |row| {
+            row.states.last().map(|_| row.power_basis().as_str()).into()
+        })
+        .means(
+            "The weakest source of the states' powers: measured, simulated, calibrated (published) \
+             or assumed.",
         ),
-        C::ns(
-            "deepest_target_residency_ns",
-            "target residency",
-            "Target residency of the deepest state.",
-            |row| row.states.last().map(|state| state.target_residency_ns).into(),
-        ),
-        C::text(
-            "power_basis",
-            "power basis",
-            "The weakest source of the states' powers: measured, simulated, calibrated \
-             (published) or assumed.",
-            |row| row.states.last().map(|_| row.power_basis().as_str()).into(),
-        ),
-        C::text(
-            "source",
-            "source",
+        C::text("source", "source", |row| row.source.as_str().into()).means(
             "The kind of source of the states: captured, kernel table, device tree or paper.",
-            |row| row.source.as_str().into(),
         ),
     ]
 }
@@ -74,55 +65,37 @@ pub fn machine_columns() -> Vec<Column<Machine>> {
 pub fn state_columns<'a>() -> Vec<Column<State<'a>>> {
     type C<'a> = Column<State<'a>>;
     vec![
-        C::count("state_index", "#", "The state's place in its table, from 0.", |row| {
-            Value::Count(row.index as u64)
-        })
-        .key(),
+        C::count("state_index", "#", |row| Value::Count(row.index as u64))
+            .means("The state's place in its table, from 0.")
+            .key(),
         C::new(STATE, |row| row.state.name.as_str().into()),
-        C::ns(
-            "exit_latency_ns",
-            "exit latency",
-            "Worst case from the wake-up to the first instruction, as declared.",
-            |row| row.state.exit_latency_ns.into(),
-        ),
-        C::ns(
-            "target_residency_ns",
-            "target residency",
-            "Shortest stay that pays, entry included, as declared.",
-            |row| row.state.target_residency_ns.into(),
-        ),
-        C::mw("power_mw", "power", "Power of one core in the state.", |row| row.power.mw.into()),
-        C::text(
-            "basis",
-            "basis",
-            "Where a figure comes from: measured, simulated, calibrated (published) or assumed.",
-            |row| row.power.basis.as_str().into(),
-        ),
-        C::text(
-            "default",
-            "default",
-            "off if the state is disabled unless somebody turns it on, else on.",
-            |row| if row.state.is_disabled_by_default { "off" } else { "on" }.into(),
-        ),
-        C::text(
-            "entry",
-            "entered by",
-            "How the state is requested: an MWAIT hint, a UMWAIT state or an I/O port.",
-            |row| entered_by(row.state).into(),
-        )
-        .detail(),
-        C::text(
-            "flags",
-            "flags",
-            "What the state needs or does, according to the driver; machines/README.md lists the \
-             flags.",
-            |row| flags(row.state).into(),
-        )
-        .detail(),
-        C::text("desc", "description", "What the driver says about it.", |row| {
-            row.state.desc.clone().into()
+        C::ns("exit_latency_ns", "exit latency", |row| row.state.exit_latency_ns.into())
+            .means("Worst case from the wake-up to the first instruction, as declared."),
+        C::ns("target_residency_ns", "target residency", |row| {
+            row.state.target_residency_ns.into()
         })
-        .detail(),
+        .means("Shortest stay that pays, entry included, as declared."),
+        C::mw("power_mw", "power", |row| row.power.mw.into())
+            .means("Power of one core in the state."),
+        C::text("basis", "basis", |row| row.power.basis.as_str().into()).means(
+            "Where a figure comes from: measured, simulated, calibrated (published) or assumed.",
+        ),
+        C::text("default", "default", |row| {
+            if row.state.is_disabled_by_default { "off" } else { "on" }.into()
+        })
+        .means("off if the state is disabled unless somebody turns it on, else on."),
+        C::text("entry", "entered by", |row| entered_by(row.state).into())
+            .means("How the state is requested: an MWAIT hint, a UMWAIT state or an I/O port.")
+            .detail(),
+        C::text("flags", "flags", |row| flags(row.state).into())
+            .means(
+                "What the state needs or does, according to the driver; machines/README.md lists \
+                 the flags.",
+            )
+            .detail(),
+        C::text("desc", "description", |row| row.state.desc.clone().into())
+            .means("What the driver says about it.")
+            .detail(),
     ]
 }
 

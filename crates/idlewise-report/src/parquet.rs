@@ -146,9 +146,9 @@ mod tests {
 
     fn file(rows: &[Row]) -> Vec<u8> {
         let columns = [
-            Column::text("name", "", "", |row: &Row| row.0.into()),
-            Column::ns("time_ns", "", "", |row: &Row| row.1.into()),
-            Column::ratio("share_ratio", "", "", |row: &Row| row.2.into()),
+            Column::text("name", "", |row: &Row| row.0.into()).means(""),
+            Column::ns("time_ns", "", |row: &Row| row.1.into()).means(""),
+            Column::ratio("share_ratio", "", |row: &Row| row.2.into()).means(""),
         ];
         Table::new("", &columns, rows).to_parquet(Some(("key", "a note")))
     }

@@ -113,74 +113,70 @@ pub fn run_columns() -> Vec<Column<PredictedRun>> {
     type C = Column<PredictedRun>;
     vec![
         C::new(GOVERNOR, |row| row.governor.as_str().into()),
-        C::ns(
-            "makespan_ns",
-            "makespan",
-            "From the beginning to the end of the last step, mean over replicates.",
-            |row| row.makespan_ns.into(),
-        )
-        .lower_is_better(),
-        C::ratio(
-            "throughput_change_ratio",
-            "throughput change",
+        C::ns("makespan_ns", "makespan", |row| row.makespan_ns.into())
+            .means("From the beginning to the end of the last step, mean over replicates.")
+            .lower_is_better(),
+        C::ratio("throughput_change_ratio", "throughput change", |row| {
+            row.throughput.map(|change| change.mean).into()
+        })
+        .means(
             "How much faster tasks got through their steps than under the recorded setting, \
              weighted by wake-ups: 0.1 is 10 % faster. Low and high are the extremes of the \
              replicates.",
-            |row| row.throughput.map(|change| change.mean).into(),
         ),
-        C::ratio("throughput_change_low_ratio", "lowest", "Lowest of a replicate.", |row| {
+        C::ratio("throughput_change_low_ratio", "lowest", |row| {
             row.throughput.map(|change| change.low).into()
         })
+        .means("Lowest of a replicate.")
         .detail(),
-        C::ratio("throughput_change_high_ratio", "highest", "Highest of a replicate.", |row| {
+        C::ratio("throughput_change_high_ratio", "highest", |row| {
             row.throughput.map(|change| change.high).into()
         })
+        .means("Highest of a replicate.")
         .detail(),
-        C::ns(
-            "latency_mean_ns",
-            "latency mean",
-            "Mean time from the event that wakes a task until the task runs.",
-            |row| row.latency_ns.into(),
-        )
-        .lower_is_better(),
-        C::ratio(
-            "latency_change_ratio",
-            "latency change",
+        C::ns("latency_mean_ns", "latency mean", |row| row.latency_ns.into())
+            .means("Mean time from the event that wakes a task until the task runs.")
+            .lower_is_better(),
+        C::ratio("latency_change_ratio", "latency change", |row| {
+            row.latency.map(|change| change.mean).into()
+        })
+        .means(
             "Its change from the recorded setting. Low and high are the extremes of the \
              replicates.",
-            |row| row.latency.map(|change| change.mean).into(),
         ),
-        C::ratio("latency_change_low_ratio", "lowest", "Lowest of a replicate.", |row| {
+        C::ratio("latency_change_low_ratio", "lowest", |row| {
             row.latency.map(|change| change.low).into()
         })
+        .means("Lowest of a replicate.")
         .detail(),
-        C::ratio("latency_change_high_ratio", "highest", "Highest of a replicate.", |row| {
+        C::ratio("latency_change_high_ratio", "highest", |row| {
             row.latency.map(|change| change.high).into()
         })
+        .means("Highest of a replicate.")
         .detail(),
-        C::uj("energy_uj", "energy", "Energy of all cores and packages.", |row| {
-            row.energy_uj.into()
+        C::uj("energy_uj", "energy", |row| row.energy_uj.into())
+            .means("Energy of all cores and packages.")
+            .lower_is_better(),
+        C::ratio("energy_change_ratio", "energy change", |row| {
+            row.energy.map(|change| change.mean).into()
         })
-        .lower_is_better(),
-        C::ratio(
-            "energy_change_ratio",
-            "energy change",
+        .means(
             "Its change from the recorded setting. Low and high are the extremes of the \
              replicates.",
-            |row| row.energy.map(|change| change.mean).into(),
         ),
-        C::ratio("energy_change_low_ratio", "lowest", "Lowest of a replicate.", |row| {
+        C::ratio("energy_change_low_ratio", "lowest", |row| {
             row.energy.map(|change| change.low).into()
         })
+        .means("Lowest of a replicate.")
         .detail(),
-        C::ratio("energy_change_high_ratio", "highest", "Highest of a replicate.", |row| {
+        C::ratio("energy_change_high_ratio", "highest", |row| {
             row.energy.map(|change| change.high).into()
         })
+        .means("Highest of a replicate.")
         .detail(),
-        C::count("step_count", "steps", "Steps of all tasks in a replicate.", |row| {
-            (row.step_count as u64).into()
-        })
-        .detail(),
+        C::count("step_count", "steps", |row| (row.step_count as u64).into())
+            .means("Steps of all tasks in a replicate.")
+            .detail(),
     ]
 }
 
@@ -190,36 +186,36 @@ pub fn task_columns() -> Vec<Column<PredictedTask>> {
     vec![
         C::new(GOVERNOR, |row| row.governor.as_str().into()),
         C::new(TASK, |row| row.task.as_str().into()),
-        C::count("wake_count", "wakes", "Wake-ups of all replicates together.", |row| {
-            (row.latencies.count() as u64).into()
-        }),
-        C::ns(
-            "latency_mean_ns",
-            "latency mean",
-            "Mean time from the event that wakes a task until the task runs.",
-            |row| row.latencies.mean_ns().into(),
-        )
-        .lower_is_better(),
-        C::ns("latency_p50_ns", "p50", "The median of these times.", |row| row.at(0.5).into())
+        C::count("wake_count", "wakes", |row| (row.latencies.count() as u64).into())
+            .means("Wake-ups of all replicates together."),
+        C::ns("latency_mean_ns", "latency mean", |row| row.latencies.mean_ns().into())
+            .means("Mean time from the event that wakes a task until the task runs.")
             .lower_is_better(),
-        C::ns("latency_p99_ns", "p99", "Their 99th percentile.", |row| row.at(0.99).into())
+        C::ns("latency_p50_ns", "p50", |row| row.at(0.5).into())
+            .means("The median of these times.")
             .lower_is_better(),
-        C::ns("latency_p999_ns", "p99.9", "Their 99.9th percentile.", |row| row.at(0.999).into())
+        C::ns("latency_p99_ns", "p99", |row| row.at(0.99).into())
+            .means("Their 99th percentile.")
             .lower_is_better(),
-        C::ratio(
-            "latency_change_ratio",
-            "mean change",
-            "The mean's change from the recorded setting: 0.1 is 10 % longer. Low and high are \
-             the extremes of the replicates.",
-            |row| row.change.map(|change| change.mean).into(),
+        C::ns("latency_p999_ns", "p99.9", |row| row.at(0.999).into())
+            .means("Their 99.9th percentile.")
+            .lower_is_better(),
+        C::ratio("latency_change_ratio", "mean change", |row| {
+            row.change.map(|change| change.mean).into()
+        })
+        .means(
+            "The mean's change from the recorded setting: 0.1 is 10 % longer. Low and high are the \
+             extremes of the replicates.",
         ),
-        C::ratio("latency_change_low_ratio", "lowest", "Lowest of a replicate.", |row| {
+        C::ratio("latency_change_low_ratio", "lowest", |row| {
             row.change.map(|change| change.low).into()
         })
+        .means("Lowest of a replicate.")
         .detail(),
-        C::ratio("latency_change_high_ratio", "highest", "Highest of a replicate.", |row| {
+        C::ratio("latency_change_high_ratio", "highest", |row| {
             row.change.map(|change| change.high).into()
         })
+        .means("Highest of a replicate.")
         .detail(),
     ]
 }

@@ -77,75 +77,52 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::new(LOG, |row| row.log.as_str().into()),
         C::new(MACHINE, |row| row.machine.as_str().into()),
         C::new(GOVERNOR, |row| row.governor.as_str().into()),
-        C::count(
-            "stuck_gap_count",
-            "stuck gaps",
+        C::count("stuck_gap_count", "stuck gaps", |row| row.times(true).count().into()).means(
             "Gaps that lasted longer than the promotion timer after the CPU entered a promoted \
              state; simulated with promotion.",
-            |row| row.times(true).count().into(),
         ),
-        C::count(
-            "unpromoted_stuck_gap_count",
-            "stuck gaps without",
-            "The same without promotion, where the governor learns from other stays.",
-            |row| row.times(false).count().into(),
-        )
-        .detail(),
-        C::ns(
-            "stuck_p50_ns",
-            "stuck p50",
-            "Median time from a stuck gap's first entry into a promoted state to the first deeper \
-             state that is not promoted, or to the gap's end; simulated with promotion.",
-            |row| row.times(true).quantile_ns(0.5).into(),
-        )
-        .lower_is_better(),
-        C::ns("unpromoted_stuck_p50_ns", "p50 without", "The same without promotion.", |row| {
-            row.times(false).quantile_ns(0.5).into()
-        }),
-        C::ns(
-            "stuck_p99_ns",
-            "stuck p99",
-            "99th percentile of that time, with promotion.",
-            |row| row.times(true).quantile_ns(0.99).into(),
-        )
-        .lower_is_better(),
-        C::ns("unpromoted_stuck_p99_ns", "p99 without", "The same without promotion.", |row| {
-            row.times(false).quantile_ns(0.99).into()
-        }),
-        C::ns("stuck_sum_ns", "stuck sum", "The sum of that time, with promotion.", |row| {
-            row.times(true).sum_ns().into()
+        C::count("unpromoted_stuck_gap_count", "stuck gaps without", |row| {
+            row.times(false).count().into()
         })
-        .lower_is_better(),
-        C::ns("unpromoted_stuck_sum_ns", "sum without", "The same without promotion.", |row| {
-            row.times(false).sum_ns().into()
-        }),
-        C::count(
-            "timer_armed_count",
-            "timers armed",
-            "Promotion timers started: entries of promoted states whose next state the latency limit allows.",
-            |row| row.armed_count().into(),
-        ),
-        C::count(
-            "timer_fired_count",
-            "fired",
-            "Promotion timers that ended a stay; the others were cancelled.",
-            |row| row.with.tally.auto_promotion_count.into(),
-        ),
-        C::ratio(
-            "energy_change_ratio",
-            "energy change",
-            "How much more energy promotion takes: stays, transitions, and exits caused by the \
-             timer, but not the work of starting and handling it.",
-            |row| row.energy_change(),
-        )
-        .lower_is_better(),
-        C::ratio(
-            "delay_change_ratio",
-            "delay change",
-            "The same for the sum of all delays of wake events.",
-            |row| row.delay_change(),
-        )
+        .means("The same without promotion, where the governor learns from other stays.")
         .detail(),
+        C::ns("stuck_p50_ns", "stuck p50", |row| row.times(true).quantile_ns(0.5).into())
+            .means(
+                "Median time from a stuck gap's first entry into a promoted state to the first \
+                 deeper state that is not promoted, or to the gap's end; simulated with promotion.",
+            )
+            .lower_is_better(),
+        C::ns("unpromoted_stuck_p50_ns", "p50 without", |row| {
+            row.times(false).quantile_ns(0.5).into()
+        })
+        .means("The same without promotion."),
+        C::ns("stuck_p99_ns", "stuck p99", |row| row.times(true).quantile_ns(0.99).into())
+            .means("99th percentile of that time, with promotion.")
+            .lower_is_better(),
+        C::ns("unpromoted_stuck_p99_ns", "p99 without", |row| {
+            row.times(false).quantile_ns(0.99).into()
+        })
+        .means("The same without promotion."),
+        C::ns("stuck_sum_ns", "stuck sum", |row| row.times(true).sum_ns().into())
+            .means("The sum of that time, with promotion.")
+            .lower_is_better(),
+        C::ns("unpromoted_stuck_sum_ns", "sum without", |row| row.times(false).sum_ns().into())
+            .means("The same without promotion."),
+        C::count("timer_armed_count", "timers armed", |row| row.armed_count().into()).means(
+            "Promotion timers started: entries of promoted states whose next state the latency \
+             limit allows.",
+        ),
+        C::count("timer_fired_count", "fired", |row| row.with.tally.auto_promotion_count.into())
+            .means("Promotion timers that ended a stay; the others were cancelled."),
+        C::ratio("energy_change_ratio", "energy change", |row| row.energy_change())
+            .means(
+                "How much more energy promotion takes: stays, transitions, and exits caused by the \
+                 timer, but not the work of starting and handling it.",
+            )
+            .lower_is_better(),
+        C::ratio("delay_change_ratio", "delay change", |row| row.delay_change())
+            .means("The same for the sum of all delays of wake events.")
+            .detail(),
     ]
 }
 

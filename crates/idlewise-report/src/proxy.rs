@@ -45,46 +45,31 @@ impl IpiProxyFigures {
 pub fn ipi_columns() -> Vec<Column<IpiProxyFigures>> {
     type C = Column<IpiProxyFigures>;
     vec![
-        C::text(
-            "proxy",
-            "proxy",
-            "What was measured instead of an IPI: `futex wake`, from before the call to the first \
-             instruction of the thread that slept there, system calls and scheduler included; or \
-             `membarrier`, a call that interrupts a running thread and waits for that.",
-            |row| row.proxy.into(),
-        )
-        .key(),
+        C::text("proxy", "proxy", |row| row.proxy.into())
+            .means(
+                "What was measured instead of an IPI: `futex wake`, from before the call to the \
+                 first instruction of the thread that slept there, system calls and scheduler \
+                 included; or `membarrier`, a call that interrupts a running thread and waits for \
+                 that.",
+            )
+            .key(),
         IpiProxyFigures::target_column("The CPU that was woken or interrupted."),
-        C::text("relation", "relation", "How far it is from the CPU that woke it.", |row| {
-            row.relation.into()
-        }),
+        C::text("relation", "relation", |row| row.relation.into())
+            .means("How far it is from the CPU that woke it."),
         IpiProxyFigures::state_column(),
-        C::count("wake_count", "calls", "Calls measured.", |row| {
-            (row.latencies_ns.len() as u64).into()
-        }),
+        C::count("wake_count", "calls", |row| (row.latencies_ns.len() as u64).into())
+            .means("Calls measured."),
         IpiProxyFigures::forced_entry_ratio_column(),
-        C::ns("proxy_latency_p50_ns", "proxy p50", "Median of the proxy; measured.", |row| {
-            row.sorted().percentile(5000).into()
-        }),
-        C::ns(
-            "proxy_latency_p99_ns",
-            "proxy p99",
-            "99th percentile of the proxy; measured.",
-            |row| row.sorted().percentile(9900).into(),
-        ),
-        C::ns(
-            "send_call_p50_ns",
-            "call p50",
+        C::ns("proxy_latency_p50_ns", "proxy p50", |row| row.sorted().percentile(5000).into())
+            .means("Median of the proxy; measured."),
+        C::ns("proxy_latency_p99_ns", "proxy p99", |row| row.sorted().percentile(9900).into())
+            .means("99th percentile of the proxy; measured."),
+        C::ns("send_call_p50_ns", "call p50", |row| row.sends_ns.percentile(5000).into()).means(
             "Median time of the waking system call, if it does not wait for the other CPU; \
              measured.",
-            |row| row.sends_ns.percentile(5000).into(),
         ),
-        C::ns(
-            "baseline_p50_ns",
-            "nobody woken",
-            "Median time of the same call with nobody to wake or interrupt; measured.",
-            |row| row.baseline_ns.percentile(5000).into(),
-        ),
+        C::ns("baseline_p50_ns", "nobody woken", |row| row.baseline_ns.percentile(5000).into())
+            .means("Median time of the same call with nobody to wake or interrupt; measured."),
         IpiProxyFigures::exit_latency_column(),
     ]
 }
@@ -128,35 +113,26 @@ pub fn timer_columns() -> Vec<Column<TimerProxyFigures>> {
     vec![
         TimerProxyFigures::target_column("The CPU whose timers they were."),
         TimerProxyFigures::state_column(),
-        C::count("timer_count", "timers", "Timers measured.", |row| {
-            (row.latencies_ns.len() as u64).into()
-        }),
+        C::count("timer_count", "timers", |row| (row.latencies_ns.len() as u64).into())
+            .means("Timers measured."),
         TimerProxyFigures::forced_entry_ratio_column(),
-        C::ns(
-            "timer_to_thread_p50_ns",
-            "to thread p50",
+        C::ns("timer_to_thread_p50_ns", "to thread p50", |row| {
+            row.sorted().percentile(5000).into()
+        })
+        .means(
             "Median time from when a timer was due to the next instruction of the thread that \
              slept for it, handler and scheduler included; measured.",
-            |row| row.sorted().percentile(5000).into(),
         ),
-        C::ns(
-            "timer_to_thread_p99_ns",
-            "to thread p99",
-            "99th percentile of that time; measured.",
-            |row| row.sorted().percentile(9900).into(),
-        ),
-        C::ns(
-            "timer_to_thread_p999_ns",
-            "to thread p99.9",
-            "99.9th percentile of that time; measured.",
-            |row| row.sorted().percentile(9990).into(),
-        ),
-        C::ns(
-            "timer_to_thread_greatest_ns",
-            "greatest",
-            "The greatest such time; measured.",
-            |row| row.sorted().greatest().into(),
-        ),
+        C::ns("timer_to_thread_p99_ns", "to thread p99", |row| {
+            row.sorted().percentile(9900).into()
+        })
+        .means("99th percentile of that time; measured."),
+        C::ns("timer_to_thread_p999_ns", "to thread p99.9", |row| {
+            row.sorted().percentile(9990).into()
+        })
+        .means("99.9th percentile of that time; measured."),
+        C::ns("timer_to_thread_greatest_ns", "greatest", |row| row.sorted().greatest().into())
+            .means("The greatest such time; measured."),
         TimerProxyFigures::exit_latency_column(),
     ]
 }

@@ -116,141 +116,112 @@ pub fn columns<'a>(prices: &[Price]) -> Vec<C<'a>> {
         C::new(LOG, |row| row.outcome.log.as_str().into()),
         C::new(MACHINE, |row| row.outcome.machine.as_str().into()),
         C::new(GOVERNOR, |row| row.outcome.governor.as_str().into()),
-        C::count("gap_count", "gaps", "Idle gaps replayed.", |row| row.tally.gap_count.into())
+        C::count("gap_count", "gaps", |row| row.tally.gap_count.into())
+            .means("Idle gaps replayed.")
             .detail(),
-        C::count("decision_count", "decisions", "Decisions: one for each stay.", |row| {
-            row.tally.decision_count().into()
-        })
-        .detail(),
-        C::ratio(
-            "too_deep_ratio",
-            "too deep",
-            "Share of stays shorter than the state's target residency while a shallower state was \
-             enabled (the kernel's `above`).",
-            |row| row.judged(Tally::too_deep_count),
-        )
-        .lower_is_better(),
-        C::ratio(
-            "too_shallow_ratio",
-            "too shallow",
-            "Share of stays that, less the exit latency, were long enough for the next deeper \
-             enabled state (the kernel's `below`).",
-            |row| row.judged(Tally::too_shallow_count),
-        )
-        .lower_is_better(),
-        C::ratio("fit_ratio", "fit", "Share of stays neither too deep nor too shallow.", |row| {
-            row.judged(fit_count)
-        })
-        .higher_is_better()
-        .detail(),
-        C::ns(
-            "delay_p50_ns",
-            "delay p50",
-            "Median delay of the wake events: the exit latency of the state they found, or the \
-             wait for the tick.",
-            |row| row.delays.quantile_ns(0.5).into(),
-        )
-        .lower_is_better()
-        .detail(),
-        C::ns("delay_p90_ns", "delay p90", "90th percentile of the delay.", |row| {
-            row.delays.quantile_ns(0.9).into()
-        })
-        .lower_is_better()
-        .detail(),
-        C::ns("delay_p99_ns", "delay p99", "99th percentile of the delay.", |row| {
-            row.delays.quantile_ns(0.99).into()
-        })
-        .lower_is_better(),
-        C::ns("delay_p999_ns", "delay p99.9", "99.9th percentile of the delay.", |row| {
-            row.delays.quantile_ns(0.999).into()
-        })
-        .lower_is_better()
-        .detail(),
-        C::ns("delay_max_ns", "delay max", "The longest delay.", |row| row.delays.max_ns().into())
+        C::count("decision_count", "decisions", |row| row.tally.decision_count().into())
+            .means("Decisions: one for each stay.")
+            .detail(),
+        C::ratio("too_deep_ratio", "too deep", |row| row.judged(Tally::too_deep_count))
+            .means(
+                "Share of stays shorter than the state's target residency while a shallower state \
+                 was enabled (the kernel's `above`).",
+            )
+            .lower_is_better(),
+        C::ratio("too_shallow_ratio", "too shallow", |row| row.judged(Tally::too_shallow_count))
+            .means(
+                "Share of stays that, less the exit latency, were long enough for the next deeper \
+                 enabled state (the kernel's `below`).",
+            )
+            .lower_is_better(),
+        C::ratio("fit_ratio", "fit", |row| row.judged(fit_count))
+            .means("Share of stays neither too deep nor too shallow.")
+            .higher_is_better()
+            .detail(),
+        C::ns("delay_p50_ns", "delay p50", |row| row.delays.quantile_ns(0.5).into())
+            .means(
+                "Median delay of the wake events: the exit latency of the state they found, or the \
+                 wait for the tick.",
+            )
             .lower_is_better()
             .detail(),
-        C::ns("delay_sum_ns", "delay sum", "All delays together.", |row| {
-            row.delays.sum_ns().into()
-        })
-        .lower_is_better(),
-        C::uj(
-            "energy_uj",
-            "energy",
-            "Energy of the cores in their gaps: stays, transitions and ticks. If CPUs are \
-             replayed together, what they share counts too, over the whole log.",
-            |row| row.outcome.costs.energy_uj(row.tally).into(),
-        )
-        .lower_is_better(),
+        C::ns("delay_p90_ns", "delay p90", |row| row.delays.quantile_ns(0.9).into())
+            .means("90th percentile of the delay.")
+            .lower_is_better()
+            .detail(),
+        C::ns("delay_p99_ns", "delay p99", |row| row.delays.quantile_ns(0.99).into())
+            .means("99th percentile of the delay.")
+            .lower_is_better(),
+        C::ns("delay_p999_ns", "delay p99.9", |row| row.delays.quantile_ns(0.999).into())
+            .means("99.9th percentile of the delay.")
+            .lower_is_better()
+            .detail(),
+        C::ns("delay_max_ns", "delay max", |row| row.delays.max_ns().into())
+            .means("The longest delay.")
+            .lower_is_better()
+            .detail(),
+        C::ns("delay_sum_ns", "delay sum", |row| row.delays.sum_ns().into())
+            .means("All delays together.")
+            .lower_is_better(),
+        C::uj("energy_uj", "energy", |row| row.outcome.costs.energy_uj(row.tally).into())
+            .means(
+                "Energy of the cores in their gaps: stays, transitions and ticks. If CPUs are \
+                 replayed together, what they share counts too, over the whole log.",
+            )
+            .lower_is_better(),
     ];
     columns.extend(prices.iter().map(|price| regret_column(*price)));
     columns.extend([
-        C::count("tick_wake_count", "ticks", "Stays that the scheduler tick ended.", |row| {
-            row.tally.tick_wake_count.into()
-        }),
-        C::count(
-            "auto_promotion_count",
-            "promo-tions",
-            "Stays that a promotion timer ended.",
-            |row| row.tally.auto_promotion_count.into(),
-        )
+        C::count("tick_wake_count", "ticks", |row| row.tally.tick_wake_count.into())
+            .means("Stays that the scheduler tick ended."),
+        C::count("auto_promotion_count", "promo-tions", |row| {
+            row.tally.auto_promotion_count.into()
+        })
+        .means("Stays that a promotion timer ended.")
         .detail(),
-        C::count(
-            "free_ipi_count",
-            "free IPIs",
-            "Wake-up IPIs that found a polling or MWAIT state, where a write to memory would have \
-             been enough.",
-            |row| row.tally.free_ipi_count().into(),
-        )
-        .detail(),
-        C::count(
-            "timer_read_count",
-            "timer reads",
-            "How often the governor asked for the sleep length; each time costs a walk of the \
-             timer wheel.",
-            |row| row.tally.timer_read_count.into(),
-        )
-        .detail(),
-        C::text(
-            "usage",
-            "usage",
-            "Entries of each state, shallowest first, as NAME=COUNT.",
-            |row| row.outcome.usage().into(),
-        )
-        .detail(),
+        C::count("free_ipi_count", "free IPIs", |row| row.tally.free_ipi_count().into())
+            .means(
+                "Wake-up IPIs that found a polling or MWAIT state, where a write to memory would \
+                 have been enough.",
+            )
+            .detail(),
+        C::count("timer_read_count", "timer reads", |row| row.tally.timer_read_count.into())
+            .means(
+                "How often the governor asked for the sleep length; each time costs a walk of the \
+                 timer wheel.",
+            )
+            .detail(),
+        C::text("usage", "usage", |row| row.outcome.usage().into())
+            .means("Entries of each state, shallowest first, as NAME=COUNT.")
+            .detail(),
     ]);
     columns
 }
 
 fn regret_column<'a>(price: Price) -> C<'a> {
     match price {
-        Price::FREE => C::ratio(
-            "regret_free_ratio",
-            "regret λ=0",
-            "Cost above the oracle's, as a share of it, if delay costs nothing.",
-            |row| row.regret(|price| *price == Price::FREE),
-        )
+        Price::FREE => C::ratio("regret_free_ratio", "regret λ=0", |row| {
+            row.regret(|price| *price == Price::FREE)
+        })
+        .means("Cost above the oracle's, as a share of it, if delay costs nothing.")
         .lower_is_better(),
-        Price::QUARTER => C::ratio(
-            "regret_quarter_ratio",
-            "regret λ=¼",
-            "The same if a second of delay costs a quarter as much as a second of polling.",
-            |row| row.regret(|price| *price == Price::QUARTER),
-        )
+        Price::QUARTER => C::ratio("regret_quarter_ratio", "regret λ=¼", |row| {
+            row.regret(|price| *price == Price::QUARTER)
+        })
+        .means("The same if a second of delay costs a quarter as much as a second of polling.")
         .lower_is_better(),
-        Price::FULL => C::ratio(
-            "regret_full_ratio",
-            "regret λ=1",
-            "The same if a second of delay costs as much as a second of polling.",
-            |row| row.regret(|price| *price == Price::FULL),
-        )
+        Price::FULL => C::ratio("regret_full_ratio", "regret λ=1", |row| {
+            row.regret(|price| *price == Price::FULL)
+        })
+        .means("The same if a second of delay costs as much as a second of polling.")
         .lower_is_better(),
-        Price::Times(_) | Price::Milliwatts(_) => C::ratio(
-            "regret_given_ratio",
-            "regret λ given",
-            "The same at the λ of --lambda-mw.",
-            |row| row.regret(|price| !Price::STANDARD.contains(price)),
-        )
-        .lower_is_better(),
+        Price::Times(_) | Price::Milliwatts(_) => {
+            C::ratio("regret_given_ratio", "regret λ given", |row| {
+                row.regret(|price| !Price::STANDARD.contains(price))
+            })
+            .means("The same at the λ of --lambda-mw.")
+            .lower_is_better()
+        }
     }
 }
 
@@ -274,27 +245,16 @@ pub fn by_log_columns<'a>() -> Vec<Column<Extremes<'a>>> {
     vec![
         C::new(LOG, |row| row.nearest.log.as_str().into()),
         C::new(MACHINE, |row| row.nearest.machine.as_str().into()),
-        C::count("gap_count", "gaps", "Idle gaps replayed.", |row| {
-            row.nearest.tally.gap_count.into()
-        }),
-        C::text(
-            "nearest",
-            "nearest to the oracle",
-            "The governor with the least regret; bounds don't count.",
-            |row| row.nearest.governor.as_str().into(),
-        ),
-        C::ratio("nearest_regret_ratio", "its regret", "Its regret.", |row| {
-            row.regret(row.nearest).into()
-        }),
-        C::text(
-            "furthest",
-            "furthest",
-            "The governor with the most regret; bounds don't count.",
-            |row| row.furthest.governor.as_str().into(),
-        ),
-        C::ratio("furthest_regret_ratio", "its regret", "Its regret.", |row| {
-            row.regret(row.furthest).into()
-        }),
+        C::count("gap_count", "gaps", |row| row.nearest.tally.gap_count.into())
+            .means("Idle gaps replayed."),
+        C::text("nearest", "nearest to the oracle", |row| row.nearest.governor.as_str().into())
+            .means("The governor with the least regret; bounds don't count."),
+        C::ratio("nearest_regret_ratio", "its regret", |row| row.regret(row.nearest).into())
+            .means("Its regret."),
+        C::text("furthest", "furthest", |row| row.furthest.governor.as_str().into())
+            .means("The governor with the most regret; bounds don't count."),
+        C::ratio("furthest_regret_ratio", "its regret", |row| row.regret(row.furthest).into())
+            .means("Its regret."),
     ]
 }
 

@@ -262,68 +262,45 @@ fn high(figure: Figure) -> Value {
 pub fn residency_columns() -> Vec<Column<ResidencyFigures>> {
     type C = Column<ResidencyFigures>;
     vec![
-        C::text("state", "state", "The idle state that all CPUs were held in.", |row| {
-            row.state.as_str().into()
-        })
-        .key(),
-        C::text("shallower", "against", "The next shallower state that was measured.", |row| {
-            row.shallower.as_deref().into()
-        }),
-        C::ns(
-            "break_even_ns",
-            "break-even",
+        C::text("state", "state", |row| row.state.as_str().into())
+            .means("The idle state that all CPUs were held in.")
+            .key(),
+        C::text("shallower", "against", |row| row.shallower.as_deref().into())
+            .means("The next shallower state that was measured."),
+        C::ns("break_even_ns", "break-even", |row| row.break_even_ns.value.into()).means(
             "The shortest stay that takes less energy than the shallower state would: what a \
              target residency should be; measured. Absent if no stay pays.",
-            |row| row.break_even_ns.value.into(),
         ),
-        C::ns("break_even_low_ns", "from", "Lower end of its 95 % interval.", |row| {
-            low(row.break_even_ns)
-        }),
-        C::ns("break_even_high_ns", "to", "Upper end of its 95 % interval.", |row| {
-            high(row.break_even_ns)
-        }),
-        C::ns(
-            "declared_target_residency_ns",
-            "table's target",
-            "The state's target residency in the driver's table: declared, not measured.",
-            |row| row.declared_target_residency_ns.into(),
-        ),
-        C::mw(
-            "cpu_power_mw",
-            "power a CPU",
+        C::ns("break_even_low_ns", "from", |row| low(row.break_even_ns))
+            .means("Lower end of its 95 % interval."),
+        C::ns("break_even_high_ns", "to", |row| high(row.break_even_ns))
+            .means("Upper end of its 95 % interval."),
+        C::ns("declared_target_residency_ns", "table's target", |row| {
+            row.declared_target_residency_ns.into()
+        })
+        .means("The state's target residency in the driver's table: declared, not measured."),
+        C::mw("cpu_power_mw", "power a CPU", |row| row.power_mw.value.into()).means(
             "The packages' power for each CPU in the state, other parts of the packages included; \
              measured. Only differences between states are due to a CPU.",
-            |row| row.power_mw.value.into(),
         ),
-        C::mw("cpu_power_low_mw", "power from", "Lower end of its 95 % interval.", |row| {
-            low(row.power_mw)
-        })
-        .detail(),
-        C::mw("cpu_power_high_mw", "power to", "Upper end of its 95 % interval.", |row| {
-            high(row.power_mw)
-        })
-        .detail(),
-        C::uj(
-            "transition_energy_uj",
-            "wake-up costs",
+        C::mw("cpu_power_low_mw", "power from", |row| low(row.power_mw))
+            .means("Lower end of its 95 % interval.")
+            .detail(),
+        C::mw("cpu_power_high_mw", "power to", |row| high(row.power_mw))
+            .means("Upper end of its 95 % interval.")
+            .detail(),
+        C::uj("transition_energy_uj", "wake-up costs", |row| row.transition_uj.value.into()).means(
             "Extra energy of a wake-up out of the state, entry and exit, compared with the \
              shallowest state; measured.",
-            |row| row.transition_uj.value.into(),
         ),
-        C::uj("transition_low_uj", "costs from", "Lower end of its 95 % interval.", |row| {
-            low(row.transition_uj)
-        })
-        .detail(),
-        C::uj("transition_high_uj", "costs to", "Upper end of its 95 % interval.", |row| {
-            high(row.transition_uj)
-        })
-        .detail(),
-        C::count(
-            "dropped_count",
-            "dropped",
-            "Slices of time dropped because the CPUs entered other states.",
-            |row| row.dropped_count.into(),
-        ),
+        C::uj("transition_low_uj", "costs from", |row| low(row.transition_uj))
+            .means("Lower end of its 95 % interval.")
+            .detail(),
+        C::uj("transition_high_uj", "costs to", |row| high(row.transition_uj))
+            .means("Upper end of its 95 % interval.")
+            .detail(),
+        C::count("dropped_count", "dropped", |row| row.dropped_count.into())
+            .means("Slices of time dropped because the CPUs entered other states."),
     ]
 }
 
@@ -331,46 +308,32 @@ pub fn residency_columns() -> Vec<Column<ResidencyFigures>> {
 pub fn power_columns() -> Vec<Column<PowerFigures>> {
     type C = Column<PowerFigures>;
     vec![
-        C::text("state", "state", "The idle state that all CPUs were held in.", |row| {
-            row.state.as_str().into()
-        })
-        .key(),
-        C::mw("package_power_mw", "power", "The packages' power, all together; measured.", |row| {
-            row.power_mw.value.into()
-        }),
-        C::mw("package_power_low_mw", "from", "Lower end of its 95 % interval.", |row| {
-            low(row.power_mw)
-        }),
-        C::mw("package_power_high_mw", "to", "Upper end of its 95 % interval.", |row| {
-            high(row.power_mw)
-        }),
-        C::mw(
-            "core_saving_mw",
-            "less a core",
+        C::text("state", "state", |row| row.state.as_str().into())
+            .means("The idle state that all CPUs were held in.")
+            .key(),
+        C::mw("package_power_mw", "power", |row| row.power_mw.value.into())
+            .means("The packages' power, all together; measured."),
+        C::mw("package_power_low_mw", "from", |row| low(row.power_mw))
+            .means("Lower end of its 95 % interval."),
+        C::mw("package_power_high_mw", "to", |row| high(row.power_mw))
+            .means("Upper end of its 95 % interval."),
+        C::mw("core_saving_mw", "less a core", |row| row.saved_mw.value.into()).means(
             "How much less a core draws than in the next shallower state that was measured; \
              measured.",
-            |row| row.saved_mw.value.into(),
         ),
-        C::mw("core_saving_low_mw", "less from", "Lower end of its 95 % interval.", |row| {
-            low(row.saved_mw)
-        })
-        .detail(),
-        C::mw("core_saving_high_mw", "less to", "Upper end of its 95 % interval.", |row| {
-            high(row.saved_mw)
-        })
-        .detail(),
-        C::mw(
-            "core_above_deepest_mw",
-            "above deepest",
-            "How much more a core draws than in the deepest state that was measured; measured. \
-             Its own power there cannot be separated from the rest of the package.",
-            |row| row.above_deepest_mw.value.into(),
-        ),
-        C::ratio(
-            "in_state_ratio",
-            "in state",
+        C::mw("core_saving_low_mw", "less from", |row| low(row.saved_mw))
+            .means("Lower end of its 95 % interval.")
+            .detail(),
+        C::mw("core_saving_high_mw", "less to", |row| high(row.saved_mw))
+            .means("Upper end of its 95 % interval.")
+            .detail(),
+        C::mw("core_above_deepest_mw", "above deepest", |row| row.above_deepest_mw.value.into())
+            .means(
+                "How much more a core draws than in the deepest state that was measured; measured. \
+                 Its own power there cannot be separated from the rest of the package.",
+            ),
+        C::ratio("in_state_ratio", "in state", |row| row.in_state_ratio.into()).means(
             "Share of time that the CPUs were in the state, as the kernel counted; measured.",
-            |row| row.in_state_ratio.into(),
         ),
     ]
 }

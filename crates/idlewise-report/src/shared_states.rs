@@ -32,49 +32,32 @@ pub fn columns<'a>() -> Vec<Column<SharedState<'a>>> {
         C::new(MACHINE, |row| row.outcome.machine.as_str().into()),
         C::new(GOVERNOR, |row| row.outcome.governor.as_str().into()),
         C::new(STATE, |row| row.shared.names()[row.index].as_str().into()),
-        C::text(
-            "scope",
-            "shared by a",
-            "Which CPUs share it: those of a core, module, cluster or package.",
-            |row| row.shared.scope(row.index).as_str().into(),
-        ),
-        C::count("entry_count", "entries", "How often a group of CPUs entered it.", |row| {
-            row.tally().entry_count.into()
-        }),
-        C::ratio(
-            "residency_ratio",
-            "time in it",
-            "Share of the log's time in the state, mean over the groups.",
-            |row| ratio(row.tally().stay_ns, row.group_ns()),
-        ),
-        C::ratio(
-            "too_deep_ratio",
-            "too deep",
-            "Share of its stays that were shorter than its target residency.",
-            |row| ratio(row.tally().too_deep_count, row.tally().entry_count),
-        )
+        C::text("scope", "shared by a", |row| row.shared.scope(row.index).as_str().into())
+            .means("Which CPUs share it: those of a core, module, cluster or package."),
+        C::count("entry_count", "entries", |row| row.tally().entry_count.into())
+            .means("How often a group of CPUs entered it."),
+        C::ratio("residency_ratio", "time in it", |row| ratio(row.tally().stay_ns, row.group_ns()))
+            .means("Share of the log's time in the state, mean over the groups."),
+        C::ratio("too_deep_ratio", "too deep", |row| {
+            ratio(row.tally().too_deep_count, row.tally().entry_count)
+        })
+        .means("Share of its stays that were shorter than its target residency.")
         .lower_is_better(),
-        C::count(
-            "wake_count",
-            "wakes delayed",
-            "Wake events that waited for the state to be left: the first, and any that came \
-             meanwhile.",
-            |row| row.tally().wake_count.into(),
-        )
-        .lower_is_better(),
-        C::ns(
-            "shared_delay_sum_ns",
-            "delay added",
-            "How long they waited beyond their CPUs' own exit latencies.",
-            |row| row.tally().delay_ns.into(),
-        )
-        .lower_is_better(),
-        C::uj(
-            "saved_uj",
-            "saved",
+        C::count("wake_count", "wakes delayed", |row| row.tally().wake_count.into())
+            .means(
+                "Wake events that waited for the state to be left: the first, and any that came \
+                 meanwhile.",
+            )
+            .lower_is_better(),
+        C::ns("shared_delay_sum_ns", "delay added", |row| row.tally().delay_ns.into())
+            .means("How long they waited beyond their CPUs' own exit latencies.")
+            .lower_is_better(),
+        C::uj("saved_uj", "saved", |row| {
+            row.outcome.costs.shared_saving_uj(&row.outcome.tally, row.index).into()
+        })
+        .means(
             "Energy that the shared hardware saved, less that of its transitions; absent if its \
              power is unknown.",
-            |row| row.outcome.costs.shared_saving_uj(&row.outcome.tally, row.index).into(),
         )
         .higher_is_better(),
     ]

@@ -57,98 +57,55 @@ pub fn run_columns<'a>() -> Vec<Column<Run<'a>>> {
     type C<'a> = Column<Run<'a>>;
     vec![
         C::new(GOVERNOR, |row| row.governor.into()),
-        C::per_s(
-            "operations_per_s",
-            "operations",
-            "Completed operations of the workload a second of simulated time.",
-            |row| row.report.operations_per_s().into(),
-        )
-        .higher_is_better(),
-        C::mw(
-            "power_mw",
-            "power",
-            "Mean power of all cores and packages of the simulated machine.",
-            |row| row.report.power_mw().into(),
-        )
-        .lower_is_better(),
-        C::ratio("busy_ratio", "busy", "Share of CPU time outside idle states.", |row| {
-            of_cpus(row.report, row.report.busy_ns)
-        }),
-        C::count(
-            "ipi_sent_count",
-            "IPIs sent",
-            "Interrupts sent from one CPU to another.",
-            |row| row.report.ipis.sent_count.into(),
-        ),
-        C::count(
-            "ipi_elided_count",
-            "IPIs elided",
-            "Wake-ups that needed no IPI: a store to a monitored line was enough, or the CPU was \
-             being woken already.",
-            |row| row.report.ipis.elided_count().into(),
-        ),
-        C::count("tick_wake_count", "ticks", "Idle stays that the scheduler tick ended.", |row| {
-            row.report.idle.tick_wake_count.into()
-        }),
-        C::count(
-            "auto_promotion_count",
-            "promotions",
-            "Idle stays that the promotion timer ended.",
-            |row| row.report.idle.auto_promotion_count.into(),
-        ),
-        C::count(
-            "free_ride_count",
-            "free rides",
-            "Of these, the wake-ups that found the CPU being woken already.",
-            |row| row.report.ipis.free_ride_count.into(),
-        )
-        .detail(),
-        C::count(
-            "ipi_batched_count",
-            "batched",
-            "Wake-ups that joined a queue whose IPI was under way.",
-            |row| row.report.ipis.batched_count.into(),
-        )
-        .detail(),
-        C::ns(
-            "sender_mean_ns",
-            "sender mean",
-            "Mean cost of a wake-up to the CPU that sends it.",
-            |row| sender_mean_ns(row.report).into(),
-        )
-        .detail(),
-        C::ratio(
-            "irq_ratio",
-            "in irq",
-            "Share of CPU time in interrupts and the work that they started.",
-            |row| of_cpus(row.report, row.report.irq_ns),
-        )
-        .detail(),
-        C::ratio(
-            "exit_ratio",
-            "leaving idle",
-            "Share of CPU time spent leaving idle states.",
-            |row| of_cpus(row.report, row.report.exit_ns),
-        )
-        .detail(),
-        C::ratio(
-            "frequency_ratio",
-            "frequency",
-            "Mean frequency of running cores over the nominal one.",
-            |row| row.report.cores.mean_frequency_ratio().into(),
-        )
-        .detail(),
-        C::ratio(
-            "package_idle_ratio",
-            "package idle",
-            "Share of time that packages were in their package state.",
-            |row| (row.report.cores.package_idle_ns as f64 / row.report.duration_ns as f64).into(),
-        )
-        .detail(),
-        C::count("event_count", "events", "Events that were simulated.", |row| {
-            row.report.event_count.into()
+        C::per_s("operations_per_s", "operations", |row| row.report.operations_per_s().into())
+            .means("Completed operations of the workload a second of simulated time.")
+            .higher_is_better(),
+        C::mw("power_mw", "power", |row| row.report.power_mw().into())
+            .means("Mean power of all cores and packages of the simulated machine.")
+            .lower_is_better(),
+        C::ratio("busy_ratio", "busy", |row| of_cpus(row.report, row.report.busy_ns))
+            .means("Share of CPU time outside idle states."),
+        C::count("ipi_sent_count", "IPIs sent", |row| row.report.ipis.sent_count.into())
+            .means("Interrupts sent from one CPU to another."),
+        C::count("ipi_elided_count", "IPIs elided", |row| row.report.ipis.elided_count().into())
+            .means(
+                "Wake-ups that needed no IPI: a store to a monitored line was enough, or the CPU \
+                 was being woken already.",
+            ),
+        C::count("tick_wake_count", "ticks", |row| row.report.idle.tick_wake_count.into())
+            .means("Idle stays that the scheduler tick ended."),
+        C::count("auto_promotion_count", "promotions", |row| {
+            row.report.idle.auto_promotion_count.into()
         })
+        .means("Idle stays that the promotion timer ended."),
+        C::count("free_ride_count", "free rides", |row| row.report.ipis.free_ride_count.into())
+            .means("Of these, the wake-ups that found the CPU being woken already.")
+            .detail(),
+        C::count("ipi_batched_count", "batched", |row| row.report.ipis.batched_count.into())
+            .means("Wake-ups that joined a queue whose IPI was under way.")
+            .detail(),
+        C::ns("sender_mean_ns", "sender mean", |row| sender_mean_ns(row.report).into())
+            .means("Mean cost of a wake-up to the CPU that sends it.")
+            .detail(),
+        C::ratio("irq_ratio", "in irq", |row| of_cpus(row.report, row.report.irq_ns))
+            .means("Share of CPU time in interrupts and the work that they started.")
+            .detail(),
+        C::ratio("exit_ratio", "leaving idle", |row| of_cpus(row.report, row.report.exit_ns))
+            .means("Share of CPU time spent leaving idle states.")
+            .detail(),
+        C::ratio("frequency_ratio", "frequency", |row| {
+            row.report.cores.mean_frequency_ratio().into()
+        })
+        .means("Mean frequency of running cores over the nominal one.")
         .detail(),
+        C::ratio("package_idle_ratio", "package idle", |row| {
+            (row.report.cores.package_idle_ns as f64 / row.report.duration_ns as f64).into()
+        })
+        .means("Share of time that packages were in their package state.")
+        .detail(),
+        C::count("event_count", "events", |row| row.report.event_count.into())
+            .means("Events that were simulated.")
+            .detail(),
     ]
 }
 
@@ -156,21 +113,18 @@ pub fn run_columns<'a>() -> Vec<Column<Run<'a>>> {
 pub fn span_columns<'a>() -> Vec<Column<Span<'a>>> {
     type C<'a> = Column<Span<'a>>;
     vec![
-        C::text(
-            "span",
-            "span",
-            "What was timed; `idlewise simulate --list` lists the spans of each workload.",
-            |row| row.name.trim_end_matches("_ns").into(),
-        )
-        .key(),
+        C::text("span", "span", |row| row.name.trim_end_matches("_ns").into())
+            .means("What was timed; `idlewise simulate --list` lists the spans of each workload.")
+            .key(),
         C::new(GOVERNOR, |row| row.governor.into()),
-        C::count("count", "count", "How many.", |row| row.spans.count().into()),
-        C::ns("mean_ns", "mean", "Their mean.", |row| row.spans.mean_ns().into()),
-        C::ns("p50_ns", "p50", "Their median.", |row| row.spans.quantile_ns(0.5).into()),
-        C::ns("p90_ns", "p90", "90th percentile.", |row| row.spans.quantile_ns(0.9).into()),
-        C::ns("p99_ns", "p99", "99th percentile.", |row| row.spans.quantile_ns(0.99).into()),
-        C::ns("p999_ns", "p99.9", "99.9th percentile.", |row| row.spans.quantile_ns(0.999).into()),
-        C::ns("max_ns", "max", "The longest.", |row| row.spans.max_ns().into()),
+        C::count("count", "count", |row| row.spans.count().into()).means("How many."),
+        C::ns("mean_ns", "mean", |row| row.spans.mean_ns().into()).means("Their mean."),
+        C::ns("p50_ns", "p50", |row| row.spans.quantile_ns(0.5).into()).means("Their median."),
+        C::ns("p90_ns", "p90", |row| row.spans.quantile_ns(0.9).into()).means("90th percentile."),
+        C::ns("p99_ns", "p99", |row| row.spans.quantile_ns(0.99).into()).means("99th percentile."),
+        C::ns("p999_ns", "p99.9", |row| row.spans.quantile_ns(0.999).into())
+            .means("99.9th percentile."),
+        C::ns("max_ns", "max", |row| row.spans.max_ns().into()).means("The longest."),
     ]
 }
 
@@ -180,33 +134,20 @@ pub fn state_columns<'a>() -> Vec<Column<State<'a>>> {
     vec![
         C::new(GOVERNOR, |row| row.run.governor.into()),
         C::new(STATE, |row| row.name.into()),
-        C::ratio(
-            "residency_ratio",
-            "residency",
-            "Share of all CPU time for which CPUs had requested the state.",
-            |row| of_cpus(row.run.report, row.state().stay_ns),
-        ),
-        C::ratio(
-            "core_residency_ratio",
-            "core residency",
-            "Share of all core time in the state: a core is as deep as its shallowest thread.",
-            |row| row.core_residency_ratio().into(),
-        ),
-        C::count("entry_count", "entries", "Stays in the state.", |row| {
-            row.state().entry_count.into()
-        }),
-        C::count(
-            "too_deep_count",
-            "too deep",
-            "Stays shorter than the target residency while a shallower state was enabled.",
-            |row| row.state().too_deep_count.into(),
-        ),
-        C::count(
-            "too_shallow_count",
-            "too shallow",
-            "Stays long enough for the next deeper enabled state.",
-            |row| row.state().too_shallow_count.into(),
-        ),
+        C::ratio("residency_ratio", "residency", |row| {
+            of_cpus(row.run.report, row.state().stay_ns)
+        })
+        .means("Share of all CPU time for which CPUs had requested the state."),
+        C::ratio("core_residency_ratio", "core residency", |row| row.core_residency_ratio().into())
+            .means(
+                "Share of all core time in the state: a core is as deep as its shallowest thread.",
+            ),
+        C::count("entry_count", "entries", |row| row.state().entry_count.into())
+            .means("Stays in the state."),
+        C::count("too_deep_count", "too deep", |row| row.state().too_deep_count.into())
+            .means("Stays shorter than the target residency while a shallower state was enabled."),
+        C::count("too_shallow_count", "too shallow", |row| row.state().too_shallow_count.into())
+            .means("Stays long enough for the next deeper enabled state."),
     ]
 }
 

@@ -119,111 +119,67 @@ fn end(row: &StateFigures, place: usize, end: usize) -> Value {
 /// Returns the columns of `idlewise measure states`.
 pub fn columns() -> Vec<C> {
     vec![
-        C::text("target", "CPU", "The CPU that was held in the state.", |row| {
-            format!("CPU {}", row.target).into()
-        })
-        .key(),
-        C::text("state", "state", "The idle state.", |row| row.state.as_str().into()).key(),
-        C::count("wake_count", "wakes", "Wakes that count.", |row| row.wake_count.into()),
-        C::count(
-            "dropped_count",
-            "dropped",
+        C::text("target", "CPU", |row| format!("CPU {}", row.target).into())
+            .means("The CPU that was held in the state.")
+            .key(),
+        C::text("state", "state", |row| row.state.as_str().into()).means("The idle state.").key(),
+        C::count("wake_count", "wakes", |row| row.wake_count.into()).means("Wakes that count."),
+        C::count("dropped_count", "dropped", |row| row.dropped_count.into()).means(
             "Wakes that do not count: the CPU was not idle or was in another state, firmware \
              interrupted, or the waker was late.",
-            |row| row.dropped_count.into(),
         ),
-        C::ns(
-            "exit_p50_ns",
-            "exit p50",
+        C::ns("exit_p50_ns", "exit p50", |row| value(row, 0)).means(
             "Median time to leave the state: a wake out of it, less the median wake of a CPU that \
              does not idle; measured.",
-            |row| value(row, 0),
         ),
-        C::ns("exit_p50_low_ns", "p50 from", "Lower end of the median's 95 % interval.", |row| {
-            end(row, 0, 0)
-        })
-        .detail(),
-        C::ns("exit_p50_high_ns", "p50 to", "Upper end of the median's 95 % interval.", |row| {
-            end(row, 0, 1)
-        })
-        .detail(),
-        C::ns("exit_p90_ns", "exit p90", "90th percentile of the same; measured.", |row| {
-            value(row, 1)
-        }),
-        C::ns(
-            "exit_p90_low_ns",
-            "p90 from",
-            "Lower end of the 90th percentile's 95 % interval.",
-            |row| end(row, 1, 0),
-        )
-        .detail(),
-        C::ns(
-            "exit_p90_high_ns",
-            "p90 to",
-            "Upper end of the 90th percentile's 95 % interval.",
-            |row| end(row, 1, 1),
-        )
-        .detail(),
-        C::ns("exit_p99_ns", "exit p99", "99th percentile of the same; measured.", |row| {
-            value(row, 2)
-        }),
-        C::ns(
-            "exit_p99_low_ns",
-            "p99 from",
-            "Lower end of the 99th percentile's 95 % interval.",
-            |row| end(row, 2, 0),
-        )
-        .detail(),
-        C::ns(
-            "exit_p99_high_ns",
-            "p99 to",
-            "Upper end of the 99th percentile's 95 % interval.",
-            |row| end(row, 2, 1),
-        )
-        .detail(),
-        C::ns(
-            "exit_p9999_ns",
-            "exit p99.99",
+        C::ns("exit_p50_low_ns", "p50 from", |row| end(row, 0, 0))
+            .means("Lower end of the median's 95 % interval.")
+            .detail(),
+        C::ns("exit_p50_high_ns", "p50 to", |row| end(row, 0, 1))
+            .means("Upper end of the median's 95 % interval.")
+            .detail(),
+        C::ns("exit_p90_ns", "exit p90", |row| value(row, 1))
+            .means("90th percentile of the same; measured."),
+        C::ns("exit_p90_low_ns", "p90 from", |row| end(row, 1, 0))
+            .means("Lower end of the 90th percentile's 95 % interval.")
+            .detail(),
+        C::ns("exit_p90_high_ns", "p90 to", |row| end(row, 1, 1))
+            .means("Upper end of the 90th percentile's 95 % interval.")
+            .detail(),
+        C::ns("exit_p99_ns", "exit p99", |row| value(row, 2))
+            .means("99th percentile of the same; measured."),
+        C::ns("exit_p99_low_ns", "p99 from", |row| end(row, 2, 0))
+            .means("Lower end of the 99th percentile's 95 % interval.")
+            .detail(),
+        C::ns("exit_p99_high_ns", "p99 to", |row| end(row, 2, 1))
+            .means("Upper end of the 99th percentile's 95 % interval.")
+            .detail(),
+        C::ns("exit_p9999_ns", "exit p99.99", |row| value(row, 3)).means(
             "99.99th percentile, which drivers' tables are said to declare; measured. Absent with \
              fewer than 5,000 wakes.",
-            |row| value(row, 3),
         ),
-        C::ns(
-            "exit_p9999_low_ns",
-            "p99.99 from",
-            "Ends of its 95 % interval, absent with fewer than 50,000 wakes.",
-            |row| end(row, 3, 0),
-        )
-        .detail(),
-        C::ns(
-            "exit_p9999_high_ns",
-            "p99.99 to",
-            "Upper end of the 99.99th percentile's 95 % interval.",
-            |row| end(row, 3, 1),
-        )
-        .detail(),
-        C::ns(
-            "declared_exit_latency_ns",
-            "table's exit",
-            "The exit latency in the driver's table: declared, not measured.",
-            |row| row.declared_exit_latency_ns.into(),
-        ),
-        C::ns(
-            "baseline_p50_ns",
-            "not idle",
-            "The median wake of the same CPU while it does not idle, which was subtracted; \
-             measured.",
-            |row| row.baseline_ns.into(),
-        )
-        .detail(),
-        C::ns(
-            "timer_p50_ns",
-            "by timer",
-            "Another estimate: the median extra delay of a thread that slept for a timer; \
-             measured. Shorter on processors that wake before a timer is due.",
-            |row| row.timer_ns.into(),
-        )
-        .detail(),
+        C::ns("exit_p9999_low_ns", "p99.99 from", |row| end(row, 3, 0))
+            .means("Ends of its 95 % interval, absent with fewer than 50,000 wakes.")
+            .detail(),
+        C::ns("exit_p9999_high_ns", "p99.99 to", |row| end(row, 3, 1))
+            .means("Upper end of the 99.99th percentile's 95 % interval.")
+            .detail(),
+        C::ns("declared_exit_latency_ns", "table's exit", |row| {
+            row.declared_exit_latency_ns.into()
+        })
+        .means("The exit latency in the driver's table: declared, not measured."),
+        C::ns("baseline_p50_ns", "not idle", |row| row.baseline_ns.into())
+            .means(
+                "The median wake of the same CPU while it does not idle, which was subtracted; \
+                 measured.",
+            )
+            .detail(),
+        C::ns("timer_p50_ns", "by timer", |row| row.timer_ns.into())
+            .means(
+                "Another estimate: the median extra delay of a thread that slept for a timer; \
+                 measured. Shorter on processors that wake before a timer is due.",
+            )
+            .detail(),
     ]
 }
 

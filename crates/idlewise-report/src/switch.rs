@@ -94,56 +94,36 @@ type C = Column<SwitchFigures>;
 /// Returns the columns of `idlewise measure switch`.
 pub fn columns() -> Vec<C> {
     vec![
-        C::text(
-            "way",
-            "way",
-            "How two threads pass a token: `yield` (sched_yield, on one CPU), `futex` (wake and \
-             wait) or `pipe` (a byte).",
-            |row| row.way.into(),
-        )
-        .key(),
-        C::text(
-            "place",
-            "place",
-            "The two threads' CPUs: the same one, an SMT sibling, or another core and its \
-             distance.",
-            |row| row.place().into(),
-        )
-        .key(),
-        C::count(
-            "slice_count",
-            "slices",
-            "Slices of time measured, interleaved with all others.",
-            |row| (row.switches_per_s.len() as u64).into(),
-        ),
-        C::count("round_trip_count", "round trips", "Round trips measured.", |row| {
-            row.round_trip_count().into()
-        }),
-        C::per_s(
-            "switches_per_s",
-            "switches",
+        C::text("way", "way", |row| row.way.into())
+            .means(
+                "How two threads pass a token: `yield` (sched_yield, on one CPU), `futex` (wake \
+                 and wait) or `pipe` (a byte).",
+            )
+            .key(),
+        C::text("place", "place", |row| row.place().into())
+            .means(
+                "The two threads' CPUs: the same one, an SMT sibling, or another core and its \
+                 distance.",
+            )
+            .key(),
+        C::count("slice_count", "slices", |row| (row.switches_per_s.len() as u64).into())
+            .means("Slices of time measured, interleaved with all others."),
+        C::count("round_trip_count", "round trips", |row| row.round_trip_count().into())
+            .means("Round trips measured."),
+        C::per_s("switches_per_s", "switches", |row| {
+            median(row.switches_per_s.iter().copied()).into()
+        })
+        .means(
             "Context switches a second, two for each round trip, median over the slices; measured.",
-            |row| median(row.switches_per_s.iter().copied()).into(),
         ),
-        C::ns(
-            "round_trip_p50_ns",
-            "round trip p50",
+        C::ns("round_trip_p50_ns", "round trip p50", |row| row.percentile_ns(5000).into()).means(
             "Median time of a round trip, which is two switches, reading the clock included; \
              measured.",
-            |row| row.percentile_ns(5000).into(),
         ),
-        C::ns(
-            "round_trip_p99_ns",
-            "round trip p99",
-            "99th percentile of the time of a round trip; measured.",
-            |row| row.percentile_ns(9900).into(),
-        ),
-        C::ns(
-            "round_trip_p999_ns",
-            "round trip p99.9",
-            "99.9th percentile of the time of a round trip; measured.",
-            |row| row.percentile_ns(9990).into(),
-        ),
+        C::ns("round_trip_p99_ns", "round trip p99", |row| row.percentile_ns(9900).into())
+            .means("99th percentile of the time of a round trip; measured."),
+        C::ns("round_trip_p999_ns", "round trip p99.9", |row| row.percentile_ns(9990).into())
+            .means("99.9th percentile of the time of a round trip; measured."),
     ]
 }
 

@@ -30,8 +30,11 @@ impl Row {
 ///
 /// type State = (&'static str, u64);
 /// let columns = [
-///     Column::text("state", "state", "The state's name.", |state: &State| state.0.into()).key(),
-///     Column::ns("exit_latency_ns", "exit latency", "As declared.", |state: &State| state.1.into()),
+///     Column::text("state", "state", |state: &State| state.0.into())
+///         .means("The state's name.")
+///         .key(),
+///     Column::ns("exit_latency_ns", "exit latency", |state: &State| state.1.into())
+///         .means("As declared."),
 /// ];
 /// let table = Table::new("", &columns, [("C1", 1_000), ("C6", 290_000)]);
 /// assert_eq!(table.to_csv(), "state,exit_latency_ns\nC1,1000\nC6,290000\n");
@@ -179,9 +182,9 @@ mod tests {
     fn table() -> Table {
         type C = Column<[Value; 3]>;
         let columns = [
-            C::text("machine", "machine", "Its id.", |row| row[0].clone()),
-            C::text("states", "states", "Their names.", |row| row[1].clone()),
-            C::mw("power_mw", "power", "Its power.", |row| row[2].clone()),
+            C::text("machine", "machine", |row| row[0].clone()).means("Its id."),
+            C::text("states", "states", |row| row[1].clone()).means("Their names."),
+            C::mw("power_mw", "power", |row| row[2].clone()).means("Its power."),
         ];
         let rows = [
             ["a".into(), "POLL, \"C1\"".into(), 1.5.into()],

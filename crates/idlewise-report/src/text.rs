@@ -298,15 +298,19 @@ mod tests {
 
     type Values = Vec<Value>;
     type C = Column<Values>;
-    const GOVERNOR: C = C::text("governor", "governor", "Who decides.", |row| row[0].clone()).key();
-    const TOO_DEEP: C =
-        C::ratio("too_deep_ratio", "too deep", "Share.", |row| row[1].clone()).lower_is_better();
+    const GOVERNOR: C =
+        C::text("governor", "governor", |row| row[0].clone()).means("Who decides.").key();
+    const TOO_DEEP: C = C::ratio("too_deep_ratio", "too deep", |row| row[1].clone())
+        .means("Share.")
+        .lower_is_better();
     const DELAY: C =
-        C::ns("delay_p99_ns", "delay p99", "Delay.", |row| row[2].clone()).lower_is_better();
-    const FIT: C = C::count("fit_count", "stays that fit", "Fits.", |row| row[3].clone())
+        C::ns("delay_p99_ns", "delay p99", |row| row[2].clone()).means("Delay.").lower_is_better();
+    const FIT: C = C::count("fit_count", "stays that fit", |row| row[3].clone())
+        .means("Fits.")
         .higher_is_better()
         .detail();
-    const NOTE: C = C::text("note", "note", "Words.", |row| row[row.len() - 1].clone()).detail();
+    const NOTE: C =
+        C::text("note", "note", |row| row[row.len() - 1].clone()).means("Words.").detail();
 
     fn table() -> Table {
         let none = Value::Absent;
@@ -417,7 +421,7 @@ that fit, note (--json and
 
     #[test]
     fn a_dropped_column_gives_its_room_to_the_words_that_were_cut() {
-        const WORDS: C = C::text("words", "words", "Words.", |row| row[1].clone());
+        const WORDS: C = C::text("words", "words", |row| row[1].clone()).means("Words.");
         let row = vec!["a".into(), "twenty characters ok".into(), "x".repeat(40).into()];
         let table = untitled(&[GOVERNOR, WORDS, NOTE], [row]);
         assert_eq!(

@@ -35,45 +35,35 @@ pub fn columns() -> Vec<C> {
     vec![
         TimerFigures::target_column("The CPU whose timers they were."),
         TimerFigures::state_column(),
-        C::count(
-            "timer_count",
-            "timers",
-            "Timers measured: those that found the CPU idle.",
-            |row| row.interrupts_ns.count().into(),
-        ),
+        C::count("timer_count", "timers", |row| row.interrupts_ns.count().into())
+            .means("Timers measured: those that found the CPU idle."),
         TimerFigures::forced_entry_ratio_column(),
-        C::ns(
-            "interrupt_latency_p50_ns",
-            "interrupt p50",
+        C::ns("interrupt_latency_p50_ns", "interrupt p50", |row| {
+            row.interrupts_ns.percentile(5000).into()
+        })
+        .means(
             "Median interrupt latency: from when a timer was due to the first instruction of its \
              handler, on an idle CPU; measured.",
-            |row| row.interrupts_ns.percentile(5000).into(),
         ),
-        C::ns(
-            "interrupt_latency_p99_ns",
-            "interrupt p99",
-            "99th percentile of the interrupt latency; measured.",
-            |row| row.interrupts_ns.percentile(9900).into(),
-        ),
-        C::ns(
-            "interrupt_latency_p999_ns",
-            "interrupt p99.9",
-            "99.9th percentile of the interrupt latency; measured.",
-            |row| row.interrupts_ns.percentile(9990).into(),
-        ),
-        C::ns(
-            "interrupt_latency_greatest_ns",
-            "greatest",
-            "The greatest interrupt latency; measured.",
-            |row| row.interrupts_ns.greatest().into(),
-        ),
+        C::ns("interrupt_latency_p99_ns", "interrupt p99", |row| {
+            row.interrupts_ns.percentile(9900).into()
+        })
+        .means("99th percentile of the interrupt latency; measured."),
+        C::ns("interrupt_latency_p999_ns", "interrupt p99.9", |row| {
+            row.interrupts_ns.percentile(9990).into()
+        })
+        .means("99.9th percentile of the interrupt latency; measured."),
+        C::ns("interrupt_latency_greatest_ns", "greatest", |row| {
+            row.interrupts_ns.greatest().into()
+        })
+        .means("The greatest interrupt latency; measured."),
         TimerFigures::exit_latency_column(),
-        C::ratio(
-            "interrupt_latency_p99_to_exit_latency_ratio",
-            "p99 of table's",
+        C::ratio("interrupt_latency_p99_to_exit_latency_ratio", "p99 of table's", |row| {
+            row.of_table_ratio().into()
+        })
+        .means(
             "The 99th percentile, which includes the interrupt's delivery, as a share of the \
              table's exit latency. Absent unless the CPU was in the forced state.",
-            |row| row.of_table_ratio().into(),
         ),
     ]
 }

@@ -11,45 +11,29 @@ pub type Woken = (u16, WokenCounts);
 pub fn woken_columns() -> Vec<Column<Woken>> {
     type C = Column<Woken>;
     vec![
-        C::count("cpu", "CPU", "The CPU that was woken.", |row| u64::from(row.0).into()).key(),
-        C::count("stay_count", "stays", "Stays in idle states that ended.", |row| {
-            row.1.stay_count().into()
-        }),
-        C::count(
-            "store_count",
-            "by store",
-            "Stays that another CPU's store ended, without an interrupt; measured.",
-            |row| row.1.of(WakeCause::Store).into(),
-        ),
-        C::count(
-            "ipi_count",
-            "by IPI",
+        C::count("cpu", "CPU", |row| u64::from(row.0).into())
+            .means("The CPU that was woken.")
+            .key(),
+        C::count("stay_count", "stays", |row| row.1.stay_count().into())
+            .means("Stays in idle states that ended."),
+        C::count("store_count", "by store", |row| row.1.of(WakeCause::Store).into())
+            .means("Stays that another CPU's store ended, without an interrupt; measured."),
+        C::count("ipi_count", "by IPI", |row| row.1.of(WakeCause::Ipi).into()).means(
             "Stays that another CPU's interrupt ended: a request to reschedule or a function call; \
              measured.",
-            |row| row.1.of(WakeCause::Ipi).into(),
         ),
-        C::count(
-            "timer_count",
-            "by timer",
-            "Stays that a timer of the CPU ended: its tick, a promotion's timer or another; measured.",
-            |row| row.1.of(WakeCause::Timer).into(),
+        C::count("timer_count", "by timer", |row| row.1.of(WakeCause::Timer).into()).means(
+            "Stays that a timer of the CPU ended: its tick, a promotion's timer or another; \
+             measured.",
         ),
-        C::count(
-            "device_count",
-            "by device",
+        C::count("device_count", "by device", |row| row.1.of(WakeCause::Device).into()).means(
             "Stays that a device's interrupt ended, or any other that no CPU sends; measured.",
-            |row| row.1.of(WakeCause::Device).into(),
         ),
-        C::count(
-            "deadline_count",
-            "by UMWAIT's limit",
-            "Stays that UMWAIT's deadline ended (idlewise_idle's C0.1 and C0.2).",
-            |row| row.1.of(WakeCause::Deadline).into(),
-        )
-        .detail(),
-        C::count("unknown_count", "unknown", "Stays that ended for no recorded reason.", |row| {
-            row.1.of(WakeCause::Unknown).into()
-        }),
+        C::count("deadline_count", "by UMWAIT's limit", |row| row.1.of(WakeCause::Deadline).into())
+            .means("Stays that UMWAIT's deadline ended (idlewise_idle's C0.1 and C0.2).")
+            .detail(),
+        C::count("unknown_count", "unknown", |row| row.1.of(WakeCause::Unknown).into())
+            .means("Stays that ended for no recorded reason."),
     ]
 }
 
@@ -60,51 +44,30 @@ pub type WakePair = ((Option<u16>, u16), PairCounts);
 pub fn pair_columns() -> Vec<Column<WakePair>> {
     type C = Column<WakePair>;
     vec![
-        C::text("waker", "waker", "The CPU that woke the other, or `unknown`.", |row| {
+        C::text("waker", "waker", |row| {
             row.0.0.map_or("unknown".to_owned(), |cpu| format!("CPU {cpu}")).into()
         })
+        .means("The CPU that woke the other, or `unknown`.")
         .key(),
-        C::text("woken", "woken", "The CPU that was woken.", |row| {
-            format!("CPU {}", row.0.1).into()
-        })
-        .key(),
-        C::count(
-            "store_count",
-            "by store",
+        C::text("woken", "woken", |row| format!("CPU {}", row.0.1).into())
+            .means("The CPU that was woken.")
+            .key(),
+        C::count("store_count", "by store", |row| row.1.store_count.into()).means(
             "Stays of the woken CPU that the waker's store ended, without an interrupt; measured.",
-            |row| row.1.store_count.into(),
         ),
-        C::count(
-            "ipi_count",
-            "by IPI",
-            "Stays of the woken CPU that the waker's interrupt ended; measured.",
-            |row| row.1.ipi_count.into(),
-        ),
-        C::count(
-            "free_ride_count",
-            "free rides",
-            "Stores that found the other CPU being woken already.",
-            |row| row.1.free_ride_count.into(),
-        ),
-        C::count(
-            "awake_count",
-            "found awake",
+        C::count("ipi_count", "by IPI", |row| row.1.ipi_count.into())
+            .means("Stays of the woken CPU that the waker's interrupt ended; measured."),
+        C::count("free_ride_count", "free rides", |row| row.1.free_ride_count.into())
+            .means("Stores that found the other CPU being woken already."),
+        C::count("awake_count", "found awake", |row| row.1.awake_count.into()).means(
             "Stores that found the other CPU awake in its idle loop, or leaving a state for a \
              reason of its own.",
-            |row| row.1.awake_count.into(),
         ),
-        C::count(
-            "late_ipi_count",
-            "late IPIs",
-            "Interrupts sent to a CPU that was waking already.",
-            |row| row.1.late_ipi_count.into(),
-        ),
-        C::count(
-            "unknown_count",
-            "unknown",
+        C::count("late_ipi_count", "late IPIs", |row| row.1.late_ipi_count.into())
+            .means("Interrupts sent to a CPU that was waking already."),
+        C::count("unknown_count", "unknown", |row| row.1.unknown_count.into()).means(
             "Stores and interrupts that may or may not have woken the other CPU: something else \
              may have come first, or its idle task was not recorded.",
-            |row| row.1.unknown_count.into(),
         ),
     ]
 }

@@ -299,56 +299,56 @@ type C<'a> = Column<WhyRow<'a>>;
 /// Returns the columns.
 pub fn columns<'a>() -> Vec<C<'a>> {
     vec![
-        C::text("cpus", "CPUs", "CPUs that behaved alike.", |row| row.group.cpus.as_str().into())
+        C::text("cpus", "CPUs", |row| row.group.cpus.as_str().into())
+            .means("CPUs that behaved alike.")
             .key(),
-        C::text("state", "state", "An idle state.", |row| row.state.name.as_str().into()).key(),
-        C::ratio(
-            "time_ratio",
-            "time",
-            "Share of wall time in the state, as the kernel measured it. A stay counts when it ends.",
-            |row| row.group.time_ratio(row.state).into(),
+        C::text("state", "state", |row| row.state.name.as_str().into())
+            .means("An idle state.")
+            .key(),
+        C::ratio("time_ratio", "time", |row| row.group.time_ratio(row.state).into()).means(
+            "Share of wall time in the state, as the kernel measured it. A stay counts when it \
+             ends.",
         ),
-        C::per_s("stays_per_s", "stays", "Stays that ended, for each CPU.", |row| {
-            row.group.rate(row.state).into()
-        }),
-        C::ratio(
-            "too_deep_ratio",
-            "too deep",
+        C::per_s("stays_per_s", "stays", |row| row.group.rate(row.state).into())
+            .means("Stays that ended, for each CPU."),
+        C::ratio("too_deep_ratio", "too deep", |row| {
+            row.state.share(row.state.too_deep_count).into()
+        })
+        .means(
             "Share of stays shorter than the state's target residency while a shallower state was \
              enabled, counted by the kernel (`above`). Absent before Linux 5.0.",
-            |row| row.state.share(row.state.too_deep_count).into(),
         ),
-        C::ratio(
-            "too_shallow_ratio",
-            "too shallow",
+        C::ratio("too_shallow_ratio", "too shallow", |row| {
+            row.state.share(row.state.too_shallow_count).into()
+        })
+        .means(
             "Share of stays for which an enabled deeper state would have paid off, counted by the \
              kernel (`below`). Absent before Linux 5.0.",
-            |row| row.state.share(row.state.too_shallow_count).into(),
         ),
-        C::per_s(
-            "rejected_per_s",
-            "refused",
-            "Entries that the driver or the firmware refused (`rejected`), for each CPU.",
-            |row| row.state.rejected_count.map(|count| count as f64 / row.group.seconds()).into(),
-        )
+        C::per_s("rejected_per_s", "refused", |row| {
+            row.state.rejected_count.map(|count| count as f64 / row.group.seconds()).into()
+        })
+        .means("Entries that the driver or the firmware refused (`rejected`), for each CPU.")
         .detail(),
-        C::ns(
-            "exit_latency_ns",
-            "exit latency",
-            "The state's exit latency: measured if a measured machine file was given, otherwise the \
-             table's worst case.",
-            |row| row.state.exit_latency_ns.into(),
+        C::ns("exit_latency_ns", "exit latency", |row| row.state.exit_latency_ns.into()).means(
+            "The state's exit latency: measured if a measured machine file was given, otherwise \
+             the table's worst case.",
         ),
-        C::ratio(
-            "waiting_ratio",
-            "waiting at most",
+        C::ratio("waiting_ratio", "waiting at most", |row| {
+            row.group.waiting_ratio(row.state).into()
+        })
+        .means(
             "Stays × exit latency, at most the time in the state, as a share of wall time: an \
              upper bound of how long wake-ups waited for exits. Who waited is unknown.",
-            |row| row.group.waiting_ratio(row.state).into(),
         ),
-        C::text("setting", "", "`off` if somebody disabled the state.", |row| {
-            if row.state.is_disabled { "off".into() } else { Value::Absent }
-        })
+        C::text(
+            "setting",
+            "",
+            |row| {
+                if row.state.is_disabled { "off".into() } else { Value::Absent }
+            },
+        )
+        .means("`off` if somebody disabled the state.")
         .detail(),
     ]
 }

@@ -91,108 +91,71 @@ type C = Column<WhyMenu>;
 /// Returns the columns of `idlewise info --why-menu`.
 pub fn columns() -> Vec<C> {
     vec![
-        C::text("cpu", "CPU", "The CPU; `all` for all of them together.", |row| {
-            row.cpu.map_or("all".to_owned(), |cpu| cpu.to_string()).into()
+        C::text("cpu", "CPU", |row| row.cpu.map_or("all".to_owned(), |cpu| cpu.to_string()).into())
+            .means("The CPU; `all` for all of them together.")
+            .key(),
+        C::count("select_count", "selects", |row| row.select_count.into())
+            .means("How often menu was asked for a state."),
+        C::count("tick_stopped_count", "tick stopped (count)", |row| row.tick_stopped_count.into())
+            .means("Selects with the tick already stopped.")
+            .detail(),
+        C::ratio("tick_stopped_ratio", "tick stopped", |row| row.share(row.tick_stopped_count))
+            .means("The same, as a share of the selects."),
+        C::count("no_task_count", "no task ran (count)", |row| row.no_task_count.into())
+            .means(
+                "Selects before which no task ran since the previous gap, so that nothing \
+                 restarted the tick.",
+            )
+            .detail(),
+        C::ratio("no_task_ratio", "no task ran", |row| row.share(row.no_task_count))
+            .means("The same, as a share of the selects."),
+        C::count("short_prediction_count", "short prediction (count)", |row| {
+            row.short_prediction_count.into()
         })
-        .key(),
-        C::count("select_count", "selects", "How often menu was asked for a state.", |row| {
-            row.select_count.into()
-        }),
-        C::count(
-            "tick_stopped_count",
-            "tick stopped (count)",
-            "Selects with the tick already stopped.",
-            |row| row.tick_stopped_count.into(),
-        )
+        .means("Selects in which menu predicted a stay below one tick.")
         .detail(),
-        C::ratio("tick_stopped_ratio", "tick stopped", "The same, as a share of the selects.", |row| {
-            row.share(row.tick_stopped_count)
-        }),
-        C::count(
-            "no_task_count",
-            "no task ran (count)",
-            "Selects before which no task ran since the previous gap, so that nothing restarted the \
-             tick.",
-            |row| row.no_task_count.into(),
-        )
-        .detail(),
-        C::ratio("no_task_ratio", "no task ran", "The same, as a share of the selects.", |row| {
-            row.share(row.no_task_count)
-        }),
-        C::count(
-            "short_prediction_count",
-            "short prediction (count)",
-            "Selects in which menu predicted a stay below one tick.",
-            |row| row.short_prediction_count.into(),
-        )
-        .detail(),
-        C::ratio(
-            "short_prediction_ratio",
-            "predicts short",
-            "The same, as a share of the selects.",
-            |row| row.share(Some(row.short_prediction_count)),
-        ),
-        C::count(
-            "far_timer_count",
-            "far timer (count)",
-            "Selects whose next timer was known to be more than one tick away.",
-            |row| row.far_timer_count.into(),
-        )
-        .detail(),
-        C::ratio("far_timer_ratio", "far timer", "The same, as a share of the selects.", |row| {
-            row.share(row.far_timer_count)
-        }),
-        C::count(
-            "unknown_timer_count",
-            "unknown timer",
-            "Selects whose next timer is unknown: not far, and never in all four conditions.",
-            |row| row.unknown_timer_count.into(),
-        )
-        .detail(),
-        C::count(
-            "line_count",
-            "line reached",
+        C::ratio("short_prediction_ratio", "predicts short", |row| {
+            row.share(Some(row.short_prediction_count))
+        })
+        .means("The same, as a share of the selects."),
+        C::count("far_timer_count", "far timer (count)", |row| row.far_timer_count.into())
+            .means("Selects whose next timer was known to be more than one tick away.")
+            .detail(),
+        C::ratio("far_timer_ratio", "far timer", |row| row.share(row.far_timer_count))
+            .means("The same, as a share of the selects."),
+        C::count("unknown_timer_count", "unknown timer", |row| row.unknown_timer_count.into())
+            .means(
+                "Selects whose next timer is unknown: not far, and never in all four conditions.",
+            )
+            .detail(),
+        C::count("line_count", "line reached", |row| row.line_count.into()).means(
             "Selects with a stopped tick and a short prediction, where menu up to 6.12 uses the \
              next timer and `+min` the shorter of the two.",
-            |row| row.line_count.into(),
         ),
-        C::ratio("line_ratio", "of selects", "The same, as a share of the selects.", |row| {
-            row.share(row.line_count)
-        }),
-        C::count(
-            "other_state_count",
-            "other state",
+        C::ratio("line_ratio", "of selects", |row| row.share(row.line_count))
+            .means("The same, as a share of the selects."),
+        C::count("other_state_count", "other state", |row| row.other_state_count.into()).means(
             "Of those, the selects in which `+min` would choose another state, given the same \
              history.",
-            |row| row.other_state_count.into(),
         ),
-        C::count("all_count", "all four", "Selects with all four conditions.", |row| {
-            row.all_count.into()
-        }),
-        C::ratio("all_ratio", "all four (share)", "The same, as a share of the selects.", |row| {
-            row.share(row.all_count)
-        })
-        .detail(),
-        C::count(
-            "before_timer_count",
-            "ended before timer",
-            "Of those, the selects whose gap ended before the next timer, where `+min` is right.",
-            |row| row.before_timer_count.into(),
-        ),
-        C::count(
-            "within_tick_count",
-            "within a tick",
-            "Of those again, the gaps that ended within one tick, as predicted.",
-            |row| row.within_tick_count.into(),
-        )
-        .detail(),
-        C::count(
-            "reached_timer_count",
-            "lasted to timer",
-            "Of those with all four conditions, the selects whose gap lasted until the timer, \
-             where `+min` may keep the CPU in a shallow state.",
-            |row| row.reached_timer_count().into(),
-        ),
+        C::count("all_count", "all four", |row| row.all_count.into())
+            .means("Selects with all four conditions."),
+        C::ratio("all_ratio", "all four (share)", |row| row.share(row.all_count))
+            .means("The same, as a share of the selects.")
+            .detail(),
+        C::count("before_timer_count", "ended before timer", |row| row.before_timer_count.into())
+            .means(
+                "Of those, the selects whose gap ended before the next timer, where `+min` is \
+                 right.",
+            ),
+        C::count("within_tick_count", "within a tick", |row| row.within_tick_count.into())
+            .means("Of those again, the gaps that ended within one tick, as predicted.")
+            .detail(),
+        C::count("reached_timer_count", "lasted to timer", |row| row.reached_timer_count().into())
+            .means(
+                "Of those with all four conditions, the selects whose gap lasted until the timer, \
+                 where `+min` may keep the CPU in a shallow state.",
+            ),
     ]
 }
 

@@ -21,28 +21,30 @@ pub fn figure_headings() -> Vec<Heading> {
 fn columns() -> Vec<Column<Row>> {
     type C = Column<Row>;
     vec![
-        C::text("figure", "figure", "The figure.", |row| row.figure.what.as_str().into()).key(),
-        C::text("unit", "unit", "The unit of the numbers.", |row| row.figure.unit.into()).key(),
-        C::text("published", "published", "The claim's figure.", |row| {
-            published(row.figure.published).into()
-        })
-        .key(),
-        C::text("ours", "ours", "Our figure.", |row| or_dash(row.figure.ours, number_text).into())
+        C::text("figure", "figure", |row| row.figure.what.as_str().into())
+            .means("The figure.")
             .key(),
-        C::text(
-            "explored",
-            "explored",
-            "The range over runs with other plausible inputs. Other combinations may exceed it.",
-            |row| range(row).into(),
-        )
-        .key(),
-        C::text(
-            "role",
-            "ours is",
-            "The label: predicted, simulated, calibrated or arithmetic (docs/studies/README.md).",
-            |row| row.examined.label.as_str().into(),
-        )
-        .key(),
+        C::text("unit", "unit", |row| row.figure.unit.into())
+            .means("The unit of the numbers.")
+            .key(),
+        C::text("published", "published", |row| published(row.figure.published).into())
+            .means("The claim's figure.")
+            .key(),
+        C::text("ours", "ours", |row| or_dash(row.figure.ours, number_text).into())
+            .means("Our figure.")
+            .key(),
+        C::text("explored", "explored", |row| range(row).into())
+            .means(
+                "The range over runs with other plausible inputs. Other combinations may exceed \
+                 it.",
+            )
+            .key(),
+        C::text("role", "ours is", |row| row.examined.label.as_str().into())
+            .means(
+                "The label: predicted, simulated, calibrated or arithmetic \
+                 (docs/studies/README.md).",
+            )
+            .key(),
     ]
 }
 

@@ -361,20 +361,22 @@ pub fn run() -> Result<(), Box<dyn Error>> {
     );
     type C = Column<Line>;
     let columns = [
-        C::text("governor", "governor", "The governor.", |row| row.governor.as_str().into()).key(),
-        C::count("decision_count", "decisions", "Decisions timed in one round.", |row| {
-            row.count.into()
-        })
-        .key(),
-        C::ns("decision_ns", "one decision", "Select and reflect, median of the rounds.", |row| {
-            row.median_ns.into()
-        })
-        .key(),
-        C::ns("decision_least_ns", "least", "Of the fastest round.", |row| row.least_ns.into())
+        C::text("governor", "governor", |row| row.governor.as_str().into())
+            .means("The governor.")
             .key(),
-        C::per_s("decisions_per_second", "decisions per second", "On one CPU.", |row| {
+        C::count("decision_count", "decisions", |row| row.count.into())
+            .means("Decisions timed in one round.")
+            .key(),
+        C::ns("decision_ns", "one decision", |row| row.median_ns.into())
+            .means("Select and reflect, median of the rounds.")
+            .key(),
+        C::ns("decision_least_ns", "least", |row| row.least_ns.into())
+            .means("Of the fastest round.")
+            .key(),
+        C::per_s("decisions_per_second", "decisions per second", |row| {
             (1e9 / row.median_ns).into()
         })
+        .means("On one CPU.")
         .key(),
     ];
     let lines = subjects.iter().zip(&timed).zip(&rounds).map(|((subject, timed), rounds)| Line {

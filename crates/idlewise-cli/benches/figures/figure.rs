@@ -36,11 +36,12 @@ impl Figure {
 pub fn print(title: &str, figures: &[Figure]) {
     type C = Column<Figure>;
     let columns = [
-        C::text("figure", "figure", "What was measured.", |row| row.what.as_str().into()).key(),
-        C::text("measured", "measured", "With its unit; × is a ratio.", |row| {
-            row.measured().into()
-        })
-        .key(),
+        C::text("figure", "figure", |row| row.what.as_str().into())
+            .means("What was measured.")
+            .key(),
+        C::text("measured", "measured", |row| row.measured().into())
+            .means("With its unit; × is a ratio.")
+            .key(),
         C::new(GOAL, |row| row.goal.words(row.unit)),
         C::new(REACHED, |row| row.goal.reached(row.measured)),
     ];

@@ -142,13 +142,16 @@ fn print_decisions(
     );
     type C = Column<Pair>;
     let columns = [
-        C::text("governor", "governor", "The port.", |row| row.id.into()).key(),
-        C::ns("ours_ns", "ours", "A select and a reflect, median.", |row| row.ours_ns.into()).key(),
-        C::ns("c_ns", "C", "The same of the kernel's C file.", |row| row.theirs_ns.into()).key(),
-        C::count("ratio", "ours / C", "Median of the rounds' ratios: × of the C's time.", |row| {
-            format!("{:.2} ×", row.ratio).into()
-        })
-        .key(),
+        C::text("governor", "governor", |row| row.id.into()).means("The port.").key(),
+        C::ns("ours_ns", "ours", |row| row.ours_ns.into())
+            .means("A select and a reflect, median.")
+            .key(),
+        C::ns("c_ns", "C", |row| row.theirs_ns.into())
+            .means("The same of the kernel's C file.")
+            .key(),
+        C::count("ratio", "ours / C", |row| format!("{:.2} ×", row.ratio).into())
+            .means("Median of the rounds' ratios: × of the C's time.")
+            .key(),
         C::new(GOAL, |row| row.goal.words("×")),
         C::new(REACHED, |row| row.goal.reached(row.ratio)),
     ];

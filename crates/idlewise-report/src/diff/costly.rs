@@ -66,74 +66,56 @@ pub fn costly_columns<'a>() -> Vec<Column<Costly<'a>>> {
         C::new(A, |row| row.difference.governors[0].as_str().into()),
         C::new(B, |row| row.difference.governors[1].as_str().into()),
         C::new(LAMBDA, |row| row.difference.lambda_mw().into()),
-        C::text(
-            "direction",
-            "direction",
-            "`loses` if the gap cost more with B, `saves` if it cost less.",
-            |row| row.direction.word().into(),
-        )
-        .key(),
-        C::count("rank", "#", "The rank among the gaps of its direction, from 1.", |row| {
-            (row.index as u64 + 1).into()
+        C::text("direction", "direction", |row| row.direction.word().into())
+            .means("`loses` if the gap cost more with B, `saves` if it cost less.")
+            .key(),
+        C::count("rank", "#", |row| (row.index as u64 + 1).into())
+            .means("The rank among the gaps of its direction, from 1.")
+            .key(),
+        C::count("cpu", "CPU", |row| u64::from(row.costly.gap.cpu).into()).means("The CPU."),
+        C::ns("start_ns", "start", |row| start_ns(row.costly.gap.start_ns))
+            .means("When the gap began, on the trace's clock."),
+        C::ns("gap_ns", "gap", |row| row.costly.gap.gap_ns.into()).means("The gap's length."),
+        C::ns("sleep_length_ns", "sleep length", |row| row.costly.gap.sleep_length_ns.into())
+            .means("From its start to the next timer known at that moment."),
+        C::ns("next_tick_ns", "next tick", |row| row.costly.gap.next_tick_ns.map(u64::from).into())
+            .means("From its start to the next boundary of the tick grid."),
+        C::text("tick", "tick", |row| {
+            tick_label(TickPair::of(&row.costly.a, &row.costly.b)).into()
         })
-        .key(),
-        C::count("cpu", "CPU", "The CPU.", |row| u64::from(row.costly.gap.cpu).into()),
-        C::ns("start_ns", "start", "When the gap began, on the trace's clock.", |row| {
-            start_ns(row.costly.gap.start_ns)
-        }),
-        C::ns("gap_ns", "gap", "The gap's length.", |row| row.costly.gap.gap_ns.into()),
-        C::ns(
-            "sleep_length_ns",
-            "sleep length",
-            "From its start to the next timer known at that moment.",
-            |row| row.costly.gap.sleep_length_ns.into(),
+        .means(
+            "The tick before the first decisions: `runs`, `stopped`, `A stopped` (A's alone) or `B \
+             stopped`.",
         ),
-        C::ns(
-            "next_tick_ns",
-            "next tick",
-            "From its start to the next boundary of the tick grid.",
-            |row| row.costly.gap.next_tick_ns.map(u64::from).into(),
-        ),
-        C::text(
-            "tick",
-            "tick",
-            "The tick before the first decisions: `runs`, `stopped`, `A stopped` (A's alone) or \
-             `B stopped`.",
-            |row| tick_label(TickPair::of(&row.costly.a, &row.costly.b)).into(),
-        ),
-        C::text(
-            "ran_task",
-            "ran task",
+        C::text("ran_task", "ran task", |row| {
+            row.difference.ran_task_word(row.costly.gap.ran_task).into()
+        })
+        .means(
             "Whether a task ran since the previous gap: `yes`, `no`, or `yes or unknown` if the \
              log does not say.",
-            |row| row.difference.ran_task_word(row.costly.gap.ran_task).into(),
         ),
-        C::text("wake_reason", "wake reason", "What ended the gap.", |row| {
-            row.costly.gap.wake_reason.name().into()
-        }),
-        C::ns("latency_limit_ns", "latency limit", "The log's latency limit.", |row| {
-            row.costly.gap.latency_limit_ns.into()
-        })
-        .detail(),
-        C::text("state_a", "state A", "A's first state.", |row| {
+        C::text("wake_reason", "wake reason", |row| row.costly.gap.wake_reason.name().into())
+            .means("What ended the gap."),
+        C::ns("latency_limit_ns", "latency limit", |row| row.costly.gap.latency_limit_ns.into())
+            .means("The log's latency limit.")
+            .detail(),
+        C::text("state_a", "state A", |row| {
             row.difference.state_name(row.costly.a.first.state).into()
-        }),
-        C::text("state_b", "state B", "B's first state.", |row| {
+        })
+        .means("A's first state."),
+        C::text("state_b", "state B", |row| {
             row.difference.state_name(row.costly.b.first.state).into()
-        }),
-        C::count("stays_a_count", "stays A", "A's stays in the gap.", |row| {
-            row.costly.a.stay_count.into()
-        }),
-        C::count("stays_b_count", "stays B", "B's stays in the gap.", |row| {
-            row.costly.b.stay_count.into()
-        }),
-        C::ns("delay_a_ns", "delay A", "The wake event's delay with A.", |row| {
-            row.costly.a.expense.delay_ns.into()
-        }),
+        })
+        .means("B's first state."),
+        C::count("stays_a_count", "stays A", |row| row.costly.a.stay_count.into())
+            .means("A's stays in the gap."),
+        C::count("stays_b_count", "stays B", |row| row.costly.b.stay_count.into())
+            .means("B's stays in the gap."),
+        C::ns("delay_a_ns", "delay A", |row| row.costly.a.expense.delay_ns.into())
+            .means("The wake event's delay with A."),
         C::new(DELAY_B, |row| row.costly.b.expense.delay_ns.into()),
-        C::uj("energy_a_uj", "energy A", "Energy of the gap with A.", |row| {
-            row.costly.a.expense.energy_uj.into()
-        }),
+        C::uj("energy_a_uj", "energy A", |row| row.costly.a.expense.energy_uj.into())
+            .means("Energy of the gap with A."),
         C::new(ENERGY_B, |row| row.costly.b.expense.energy_uj.into()),
         C::new(COST_CHANGE, |row| row.costly.change_uj.into()),
     ]
@@ -143,16 +125,13 @@ pub fn costly_columns<'a>() -> Vec<Column<Costly<'a>>> {
 fn text_columns<'a>() -> Vec<Column<Costly<'a>>> {
     type C<'a> = Column<Costly<'a>>;
     vec![
-        C::text("start", "start s", "The same in seconds, as `perf script` prints it.", |row| {
-            seconds(row.costly.gap.start_ns).into()
-        }),
-        C::text("states", "A → B", "First states.", |row| row.states_words().into()).key(),
-        C::text(
-            "before",
-            "gaps before it, newest first, us",
-            "Lengths of the up to eight gaps before it on this CPU.",
-            |row| before_words(&row.costly.before_ns).into(),
-        ),
+        C::text("start", "start s", |row| seconds(row.costly.gap.start_ns).into())
+            .means("The same in seconds, as `perf script` prints it."),
+        C::text("states", "A → B", |row| row.states_words().into()).means("First states.").key(),
+        C::text("before", "gaps before it, newest first, us", |row| {
+            before_words(&row.costly.before_ns).into()
+        })
+        .means("Lengths of the up to eight gaps before it on this CPU."),
     ]
 }
 

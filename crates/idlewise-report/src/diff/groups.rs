@@ -29,70 +29,49 @@ pub fn group_columns<'a>() -> Vec<Column<DiffGroup<'a>>> {
         C::new(A, |row| row.difference.governors[0].as_str().into()),
         C::new(B, |row| row.difference.governors[1].as_str().into()),
         C::new(LAMBDA, |row| row.difference.lambda_mw().into()),
-        C::text(
-            "by",
-            "by",
-            "The grouping: `all`, `gap length`, `first states` (A's → B's), `next timer`, `wake \
-             reason`, `tick` (stopped for whom before the first decision) or `ran task`.",
-            |row| row.by.into(),
-        )
-        .key(),
-        C::text("group", "group", "The group; a range includes its first value.", |row| {
-            row.group.as_str().into()
-        })
-        .key(),
-        C::count("gap_count", "gaps", "Idle gaps.", |row| row.tally.gap_count.into()),
-        C::count(
-            "differing_count",
-            "differ",
-            "Gaps in which first state, number of stays, delay or energy differ.",
-            |row| row.tally.differing_count.into(),
-        ),
-        C::ratio("differing_ratio", "of these", "The same as a share of these gaps.", |row| {
+        C::text("by", "by", |row| row.by.into())
+            .means(
+                "The grouping: `all`, `gap length`, `first states` (A's → B's), `next timer`, \
+                 `wake reason`, `tick` (stopped for whom before the first decision) or `ran task`.",
+            )
+            .key(),
+        C::text("group", "group", |row| row.group.as_str().into())
+            .means("The group; a range includes its first value.")
+            .key(),
+        C::count("gap_count", "gaps", |row| row.tally.gap_count.into()).means("Idle gaps."),
+        C::count("differing_count", "differ", |row| row.tally.differing_count.into())
+            .means("Gaps in which first state, number of stays, delay or energy differ."),
+        C::ratio("differing_ratio", "of these", |row| {
             share(row.tally.differing_count, row.tally.gap_count)
-        }),
-        C::ratio(
-            "differing_share_ratio",
-            "of all that differ",
-            "The same as a share of all gaps that differ.",
-            |row| share(row.tally.differing_count, row.difference.diff.all.differing_count),
-        ),
-        C::count(
-            "first_state_count",
-            "other first state",
-            "Gaps whose first state differs.",
-            |row| row.tally.first_state_count.into(),
-        ),
-        C::ns(
-            "delay_a_ns",
-            "delay A",
-            "Delay of wake events with A, in the gaps that differ.",
-            |row| row.tally.a.delay_ns.into(),
-        ),
+        })
+        .means("The same as a share of these gaps."),
+        C::ratio("differing_share_ratio", "of all that differ", |row| {
+            share(row.tally.differing_count, row.difference.diff.all.differing_count)
+        })
+        .means("The same as a share of all gaps that differ."),
+        C::count("first_state_count", "other first state", |row| {
+            row.tally.first_state_count.into()
+        })
+        .means("Gaps whose first state differs."),
+        C::ns("delay_a_ns", "delay A", |row| row.tally.a.delay_ns.into())
+            .means("Delay of wake events with A, in the gaps that differ."),
         C::new(DELAY_B, |row| row.tally.b.delay_ns.into()),
-        C::ns("delay_change_ns", "delay B−A", "B less A.", |row| {
-            (row.tally.delay_change_ns() as f64).into()
-        }),
-        C::uj("energy_a_uj", "energy A", "Energy with A, in the gaps that differ.", |row| {
-            row.tally.a.energy_uj.into()
-        }),
+        C::ns("delay_change_ns", "delay B−A", |row| (row.tally.delay_change_ns() as f64).into())
+            .means("B less A."),
+        C::uj("energy_a_uj", "energy A", |row| row.tally.a.energy_uj.into())
+            .means("Energy with A, in the gaps that differ."),
         C::new(ENERGY_B, |row| row.tally.b.energy_uj.into()),
-        C::uj("energy_change_uj", "energy B−A", "B less A.", |row| {
-            row.tally.energy_change_uj().into()
-        }),
+        C::uj("energy_change_uj", "energy B−A", |row| row.tally.energy_change_uj().into())
+            .means("B less A."),
         C::new(COST_CHANGE, |row| row.difference.cost_change_uj(row.tally).into()),
-        C::count("saved_count", "gaps saved in", "Gaps that cost less with B.", |row| {
-            row.tally.saved_count.into()
-        }),
-        C::uj("saved_uj", "B saves", "How much less they cost, in all.", |row| {
-            row.tally.saved_uj.into()
-        }),
-        C::count("lost_count", "gaps lost in", "Gaps that cost more with B.", |row| {
-            row.tally.lost_count.into()
-        }),
-        C::uj("lost_uj", "B loses", "How much more they cost, in all.", |row| {
-            row.tally.lost_uj.into()
-        }),
+        C::count("saved_count", "gaps saved in", |row| row.tally.saved_count.into())
+            .means("Gaps that cost less with B."),
+        C::uj("saved_uj", "B saves", |row| row.tally.saved_uj.into())
+            .means("How much less they cost, in all."),
+        C::count("lost_count", "gaps lost in", |row| row.tally.lost_count.into())
+            .means("Gaps that cost more with B."),
+        C::uj("lost_uj", "B loses", |row| row.tally.lost_uj.into())
+            .means("How much more they cost, in all."),
     ]
 }
 

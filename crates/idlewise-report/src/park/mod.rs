@@ -71,44 +71,36 @@ pub fn way_columns<'a>() -> Vec<Column<Way<'a>>> {
     type C<'a> = Column<Way<'a>>;
     vec![
         C::new(WAY, |row| row.way.into()),
-        C::ns(
-            "wake_latency_p50_ns",
-            "wake p50",
-            "Median time from when a wake was due to the waiter's next instruction; measured. All \
-             figures here are medians over the runs.",
-            |row| row.median(|one| one.wake_latency_p50_ns),
-        )
-        .lower_is_better(),
-        C::ns(
-            "wake_latency_mean_ns",
-            "wake mean",
+        C::ns("wake_latency_p50_ns", "wake p50", |row| row.median(|one| one.wake_latency_p50_ns))
+            .means(
+                "Median time from when a wake was due to the waiter's next instruction; measured. \
+                 All figures here are medians over the runs.",
+            )
+            .lower_is_better(),
+        C::ns("wake_latency_mean_ns", "wake mean", |row| {
+            row.median(|one| one.wake_latency_mean_ns)
+        })
+        .means(
             "Mean of the 99 % shortest wake latencies, so that the machine's other users do not \
              count.",
-            |row| row.median(|one| one.wake_latency_mean_ns),
         )
         .lower_is_better(),
-        C::ns("wake_latency_p99_ns", "wake p99", "99th percentile of the same.", |row| {
-            row.median(|one| one.wake_latency_p99_ns)
-        })
-        .lower_is_better(),
-        C::ns("wake_latency_p999_ns", "wake p99.9", "99.9th percentile of the same.", |row| {
+        C::ns("wake_latency_p99_ns", "wake p99", |row| row.median(|one| one.wake_latency_p99_ns))
+            .means("99th percentile of the same.")
+            .lower_is_better(),
+        C::ns("wake_latency_p999_ns", "wake p99.9", |row| {
             row.median(|one| one.wake_latency_p999_ns)
         })
+        .means("99.9th percentile of the same.")
         .lower_is_better(),
-        C::ns(
-            "send_cost_p50_ns",
-            "send p50",
-            "Median time that waking took the waker, reading the clock included; measured.",
-            |row| row.median(|one| one.send_cost_p50_ns),
-        )
-        .lower_is_better(),
+        C::ns("send_cost_p50_ns", "send p50", |row| row.median(|one| one.send_cost_p50_ns))
+            .means("Median time that waking took the waker, reading the clock included; measured.")
+            .lower_is_better(),
         C::new(CPU, |row| row.median(|one| one.cpu_ratio)),
-        C::count(
-            "switches_per_wake",
-            "switches per wake",
-            "Context switches of the waiter for each wake; measured.",
-            |row| row.median(|one| one.switches_per_wake),
-        )
+        C::count("switches_per_wake", "switches per wake", |row| {
+            row.median(|one| one.switches_per_wake)
+        })
+        .means("Context switches of the waiter for each wake; measured.")
         .detail(),
     ]
 }
@@ -118,20 +110,14 @@ pub fn round_trip_columns<'a>() -> Vec<Column<RoundTripRate<'a>>> {
     type C<'a> = Column<RoundTripRate<'a>>;
     vec![
         C::new(WAY, |row| row.way.into()),
-        C::per_s(
-            "round_trips_per_s",
-            "round trips",
-            "Round trips a second of all pairs of threads, two pairs for each CPU; measured.",
-            |row| row.per_s.into(),
-        )
-        .higher_is_better(),
-        C::ratio(
-            "against_futex_ratio",
-            "of futex's",
-            "The same as a share of a futex's in the same run.",
-            |row| (row.per_s / row.futex_per_s).into(),
-        )
-        .higher_is_better(),
+        C::per_s("round_trips_per_s", "round trips", |row| row.per_s.into())
+            .means(
+                "Round trips a second of all pairs of threads, two pairs for each CPU; measured.",
+            )
+            .higher_is_better(),
+        C::ratio("against_futex_ratio", "of futex's", |row| (row.per_s / row.futex_per_s).into())
+            .means("The same as a share of a futex's in the same run.")
+            .higher_is_better(),
     ]
 }
 
@@ -141,10 +127,9 @@ pub fn call_columns<'a>() -> Vec<Column<Median<'a>>> {
     vec![
         C::new(CALL, |row| row.0[0].into()),
         C::new(WAY, |row| row.0[1].into()),
-        C::ns("cost_ns", "cost", "Time of a call where nobody waits; measured.", |row| {
-            row.1.into()
-        })
-        .lower_is_better(),
+        C::ns("cost_ns", "cost", |row| row.1.into())
+            .means("Time of a call where nobody waits; measured.")
+            .lower_is_better(),
     ]
 }
 

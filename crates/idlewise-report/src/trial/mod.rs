@@ -442,38 +442,34 @@ fn greatest(values: Vec<f64>) -> Option<f64> {
 pub fn side_columns() -> Vec<Column<Side>> {
     type C = Column<Side>;
     vec![
-        C::text("setting", "", "`A`, the baseline, or `B`, the setting that is tried.", |row| {
-            row.which.name().into()
-        })
-        .key(),
-        C::text("settings", "settings", "The settings that were in force.", |row| {
-            row.settings.as_str().into()
-        })
-        .key(),
-        C::count("round_count", "rounds", "Rounds in whole blocks.", |row| {
-            (row.rounds.len() as u64).into()
-        }),
-        C::ns("wall_median_ns", "wall time median", "Median wall time of a round.", |row| {
-            row.wall_ns(median)
-        }),
-        C::ns("wall_min_ns", "least", "The shortest round.", |row| row.wall_ns(least)).detail(),
-        C::ns("wall_max_ns", "most", "The longest round.", |row| row.wall_ns(greatest)).detail(),
-        C::number(
-            "metric_median",
-            "printed median",
-            "Median of the number that the command printed, in the command's unit.",
-            |row| row.metric(median),
-        ),
-        C::number("metric_min", "least", "The least number printed.", |row| row.metric(least))
+        C::text("setting", "", |row| row.which.name().into())
+            .means("`A`, the baseline, or `B`, the setting that is tried.")
+            .key(),
+        C::text("settings", "settings", |row| row.settings.as_str().into())
+            .means("The settings that were in force.")
+            .key(),
+        C::count("round_count", "rounds", |row| (row.rounds.len() as u64).into())
+            .means("Rounds in whole blocks."),
+        C::ns("wall_median_ns", "wall time median", |row| row.wall_ns(median))
+            .means("Median wall time of a round."),
+        C::ns("wall_min_ns", "least", |row| row.wall_ns(least))
+            .means("The shortest round.")
             .detail(),
-        C::number("metric_max", "most", "The greatest number printed.", |row| row.metric(greatest))
+        C::ns("wall_max_ns", "most", |row| row.wall_ns(greatest))
+            .means("The longest round.")
             .detail(),
-        C::uj(
-            "energy_median_uj",
-            "energy median",
-            "Median energy of the packages during a round. Absent if it cannot be read.",
-            |row| median(row.rounds.iter().filter_map(|round| round.energy_uj)).into(),
-        ),
+        C::number("metric_median", "printed median", |row| row.metric(median))
+            .means("Median of the number that the command printed, in the command's unit."),
+        C::number("metric_min", "least", |row| row.metric(least))
+            .means("The least number printed.")
+            .detail(),
+        C::number("metric_max", "most", |row| row.metric(greatest))
+            .means("The greatest number printed.")
+            .detail(),
+        C::uj("energy_median_uj", "energy median", |row| {
+            median(row.rounds.iter().filter_map(|round| round.energy_uj)).into()
+        })
+        .means("Median energy of the packages during a round. Absent if it cannot be read."),
     ]
 }
 
@@ -488,23 +484,18 @@ pub struct Line {
 pub fn round_columns() -> Vec<Column<Line>> {
     type C = Column<Line>;
     vec![
-        C::count("round", "round", "The round, from 1, in the order in which they ran.", |row| {
-            (row.place as u64 + 1).into()
-        })
-        .key(),
-        C::count("block", "block", "Its block of four, from 1.", |row| {
-            ((row.place / BLOCK_ROUND_COUNT) as u64 + 1).into()
-        }),
-        C::text("setting", "setting", "`A` or `B`.", |row| row.round.which.name().into()),
-        C::ns("wall_ns", "wall time", "From the start of the command to its end.", |row| {
-            row.round.wall_ns.into()
-        }),
-        C::number("metric", "printed", "The number that it printed, in its unit.", |row| {
-            row.round.metric.into()
-        }),
-        C::uj("energy_uj", "energy", "Energy of the packages meanwhile.", |row| {
-            row.round.energy_uj.into()
-        }),
+        C::count("round", "round", |row| (row.place as u64 + 1).into())
+            .means("The round, from 1, in the order in which they ran.")
+            .key(),
+        C::count("block", "block", |row| ((row.place / BLOCK_ROUND_COUNT) as u64 + 1).into())
+            .means("Its block of four, from 1."),
+        C::text("setting", "setting", |row| row.round.which.name().into()).means("`A` or `B`."),
+        C::ns("wall_ns", "wall time", |row| row.round.wall_ns.into())
+            .means("From the start of the command to its end."),
+        C::number("metric", "printed", |row| row.round.metric.into())
+            .means("The number that it printed, in its unit."),
+        C::uj("energy_uj", "energy", |row| row.round.energy_uj.into())
+            .means("Energy of the packages meanwhile."),
     ]
 }
 

@@ -485,75 +485,50 @@ pub fn latency(latency_ns: u64) -> String {
 pub fn line_columns() -> Vec<Column<Line>> {
     type C = Column<Line>;
     vec![
-        C::text("cpus", "CPUs", "The CPU, or the group of CPUs.", |line| line.name.as_str().into())
+        C::text("cpus", "CPUs", |line| line.name.as_str().into())
+            .means("The CPU, or the group of CPUs.")
             .key(),
-        C::count("cpu_count", "number of CPUs", "How many CPUs it has.", |line| {
-            line.cpu_count.into()
-        })
-        .detail(),
-        C::ratio(
-            "running_ratio",
-            "running",
+        C::count("cpu_count", "number of CPUs", |line| line.cpu_count.into())
+            .means("How many CPUs it has.")
+            .detail(),
+        C::ratio("running_ratio", "running", |line| line.running_ratio.into()).means(
             "Share of time outside idle states; measured by the kernel. Absent if /proc/stat has \
              no idle times.",
-            |line| line.running_ratio.into(),
         ),
-        C::ratio(
-            "open_ratio",
-            "not over",
-            "Share of time in stays still in progress, by /proc/stat, because the kernel charges \
-             a stay to its state when it ends. Without a cpuidle driver, all idle time.",
-            |line| line.running_ratio.map(|_| line.open_ratio).into(),
+        C::ratio("open_ratio", "not over", |line| {
+            line.running_ratio.map(|_| line.open_ratio).into()
+        })
+        .means(
+            "Share of time in stays still in progress, by /proc/stat, because the kernel charges a \
+             stay to its state when it ends. Without a cpuidle driver, all idle time.",
         )
         .detail(),
-        C::per_s(
-            "entries_per_s",
-            "wake-ups",
-            "Entries of idle states, and so wake-ups, each second; counted by the kernel.",
-            |line| line.entries_per_s.into(),
-        ),
-        C::ratio(
-            "too_deep_ratio",
-            "too deep",
+        C::per_s("entries_per_s", "wake-ups", |line| line.entries_per_s.into())
+            .means("Entries of idle states, and so wake-ups, each second; counted by the kernel."),
+        C::ratio("too_deep_ratio", "too deep", |line| line.too_deep_ratio.into()).means(
             "Share of entries whose stay was shorter than the target residency while a shallower \
              state was enabled (the kernel's `above`).",
-            |line| line.too_deep_ratio.into(),
         ),
-        C::ratio(
-            "too_shallow_ratio",
-            "too shallow",
+        C::ratio("too_shallow_ratio", "too shallow", |line| line.too_shallow_ratio.into()).means(
             "Share of entries whose stay was long enough for a deeper enabled state (the kernel's \
              `below`).",
-            |line| line.too_shallow_ratio.into(),
         ),
-        C::per_s(
-            "rejected_per_s",
-            "rejected",
-            "Requests for idle states each second that the processor or the firmware refused.",
-            |line| line.rejected_per_s.into(),
-        )
-        .detail(),
-        C::ratio(
-            "waiting_ratio",
-            "waiting",
+        C::per_s("rejected_per_s", "rejected", |line| line.rejected_per_s.into())
+            .means(
+                "Requests for idle states each second that the processor or the firmware refused.",
+            )
+            .detail(),
+        C::ratio("waiting_ratio", "waiting", |line| line.waiting_ratio.into()).means(
             "Share of time spent leaving idle states: entries × the exit latency that the driver \
              declares (a worst case), at most the time in the states.",
-            |line| line.waiting_ratio.into(),
         ),
-        C::ns(
-            "latency_limit_ns",
-            "latency limit",
+        C::ns("latency_limit_ns", "latency limit", |line| line.latency_limit_ns.into()).means(
             "The lowest latency limit of these CPUs, their own or the machine's; absent if there \
              is none.",
-            |line| line.latency_limit_ns.into(),
         ),
-        C::count(
-            "disabled_count",
-            "disabled states",
-            "How many states are disabled in sysfs, summed over these CPUs.",
-            |line| line.disabled_count.into(),
-        )
-        .detail(),
+        C::count("disabled_count", "disabled states", |line| line.disabled_count.into())
+            .means("How many states are disabled in sysfs, summed over these CPUs.")
+            .detail(),
     ]
 }
 
@@ -562,16 +537,14 @@ const BAR_WIDTH: usize = 25;
 
 /// Returns the column that shows a line's time as a bar.
 pub fn bar_column() -> Column<Line> {
-    Column::text(
-        "bar",
-        "time by state",
-        "The time as a bar of 25 characters: # running, a digit for each state, . in a stay that is not over, \
-         ? not known.",
-        |line: &Line| match line.condition {
-            Condition::Usable => bar(line, BAR_WIDTH).into(),
-            Condition::Offline => "offline".into(),
-            Condition::Changed => "changed; no figures yet".into(),
-        },
+    Column::text("bar", "time by state", |line: &Line| match line.condition {
+        Condition::Usable => bar(line, BAR_WIDTH).into(),
+        Condition::Offline => "offline".into(),
+        Condition::Changed => "changed; no figures yet".into(),
+    })
+    .means(
+        "The time as a bar of 25 characters: # running, a digit for each state, . in a stay that \
+         is not over, ? not known.",
     )
     // A shortened bar would say something else.
     .key()
@@ -581,57 +554,38 @@ pub fn bar_column() -> Column<Line> {
 pub fn state_columns() -> Vec<Column<StateLine>> {
     type C = Column<StateLine>;
     vec![
-        C::text("cpus", "CPUs", "The CPU, or the group of CPUs.", |line| line.name.as_str().into())
+        C::text("cpus", "CPUs", |line| line.name.as_str().into())
+            .means("The CPU, or the group of CPUs.")
             .key(),
-        C::text("state", "state", "The idle state's name.", |line| line.state.as_str().into())
+        C::text("state", "state", |line| line.state.as_str().into())
+            .means("The idle state's name.")
             .key(),
-        C::ns("exit_latency_ns", "exit latency", "As the driver declares it.", |line| {
-            line.exit_latency_ns.into()
-        }),
-        C::ns("target_residency_ns", "target residency", "As the driver declares it.", |line| {
-            line.target_residency_ns.into()
-        })
-        .detail(),
-        C::ratio(
-            "residency_ratio",
-            "time",
+        C::ns("exit_latency_ns", "exit latency", |line| line.exit_latency_ns.into())
+            .means("As the driver declares it."),
+        C::ns("target_residency_ns", "target residency", |line| line.target_residency_ns.into())
+            .means("As the driver declares it.")
+            .detail(),
+        C::ratio("residency_ratio", "time", |line| line.residency_ratio.into()).means(
             "Share of time for which the state was requested; the kernel counts a stay when it \
              ends. The processor may have done otherwise.",
-            |line| line.residency_ratio.into(),
         ),
-        C::per_s("entries_per_s", "entries", "Entries each second.", |line| {
-            line.entries_per_s.into()
-        }),
-        C::ratio(
-            "too_deep_ratio",
-            "too deep",
-            "Share of entries whose stay was too short (the kernel's `above`).",
-            |line| line.too_deep_ratio.into(),
-        ),
-        C::ratio(
-            "too_shallow_ratio",
-            "too shallow",
+        C::per_s("entries_per_s", "entries", |line| line.entries_per_s.into())
+            .means("Entries each second."),
+        C::ratio("too_deep_ratio", "too deep", |line| line.too_deep_ratio.into())
+            .means("Share of entries whose stay was too short (the kernel's `above`)."),
+        C::ratio("too_shallow_ratio", "too shallow", |line| line.too_shallow_ratio.into()).means(
             "Share of entries whose stay was long enough for a deeper state (the kernel's \
              `below`).",
-            |line| line.too_shallow_ratio.into(),
         ),
-        C::per_s("rejected_per_s", "rejected", "Requests each second that were refused.", |line| {
-            line.rejected_per_s.into()
-        })
-        .detail(),
-        C::ratio(
-            "waiting_ratio",
-            "waiting",
+        C::per_s("rejected_per_s", "rejected", |line| line.rejected_per_s.into())
+            .means("Requests each second that were refused.")
+            .detail(),
+        C::ratio("waiting_ratio", "waiting", |line| line.waiting_ratio.into()).means(
             "Entries × the declared exit latency, as a share of time; at most the time in the \
              state.",
-            |line| line.waiting_ratio.into(),
         ),
-        C::count(
-            "disabled_count",
-            "disabled on CPUs",
-            "On how many CPUs it is disabled.",
-            |line| line.disabled_count.into(),
-        ),
+        C::count("disabled_count", "disabled on CPUs", |line| line.disabled_count.into())
+            .means("On how many CPUs it is disabled."),
     ]
 }
 
@@ -652,23 +606,18 @@ pub struct PackageLine {
 pub fn package_columns() -> Vec<Column<PackageLine>> {
     type C = Column<PackageLine>;
     vec![
-        C::text("place", "place", "The package, or the energy domain.", |line| {
-            line.place.as_str().into()
+        C::text("place", "place", |line| line.place.as_str().into())
+            .means("The package, or the energy domain.")
+            .key(),
+        C::text("counter", "counter", |line| line.counter.as_str().into())
+            .means("The package's state, or `power`.")
+            .key(),
+        C::ratio("residency_ratio", "time", |line| {
+            line.residency_ratio.map_or(Value::Absent, Value::Real)
         })
-        .key(),
-        C::text("counter", "counter", "The package's state, or `power`.", |line| {
-            line.counter.as_str().into()
-        })
-        .key(),
-        C::ratio(
-            "residency_ratio",
-            "time",
-            "Share of time that the package was in the state; counted by the processor.",
-            |line| line.residency_ratio.map_or(Value::Absent, Value::Real),
-        ),
-        C::mw("power_mw", "power", "Power by the processor's energy counters (RAPL).", |line| {
-            line.power_mw.map_or(Value::Absent, Value::Real)
-        }),
+        .means("Share of time that the package was in the state; counted by the processor."),
+        C::mw("power_mw", "power", |line| line.power_mw.map_or(Value::Absent, Value::Real))
+            .means("Power by the processor's energy counters (RAPL)."),
     ]
 }
 
