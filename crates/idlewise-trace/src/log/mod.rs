@@ -6,6 +6,7 @@
 //! | `write.rs` | [`LogWriter`]: gaps in, sorted file out |
 //! | `read.rs` | [`IdleLog`]: metadata, and gaps by CPU |
 //! | `footer.rs` | where in the file which column of which row group is |
+//! | `columns.rs` | columns in the file: schema, writing and reading; workload logs have the same |
 //! | `pages.rs` | a column's pages, unpacked and checked |
 //! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
 //! | `thrift.rs` | the encoding of the footer and of the pages' headers |
@@ -14,22 +15,22 @@
 //! read in parallel and memory stays bounded. The columns have the names of the fields of
 //! [`crate::IdleGap`]. Everything else is JSON in the file's key-value metadata, under `idlewise`.
 
+pub(crate) mod columns;
 pub(crate) mod footer;
-pub(crate) mod pages;
+mod pages;
 mod read;
 mod thrift;
 pub mod validate;
 pub(crate) mod write;
 
-use std::sync::Arc;
-
 use idlewise_machine::Machine;
-use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
-use parquet::schema::types::{Type, TypePtr};
+use parquet::basic::Type as PhysicalType;
 use serde::{Deserialize, Serialize};
 
 use crate::CpuGroups;
 use crate::{CpuSummary, Doubt, Driver, WakeReason};
+
+use columns::Form;
 
 pub(crate) use crate::log_error::Refused;
 pub use crate::log_error::{FORMAT_VERSION, LogError};
@@ -39,7 +40,7 @@ pub use write::LogWriter;
 /// The key of the JSON in the file's key-value metadata.
 pub(crate) const METADATA_KEY: &str = "idlewise";
 
-/// The columns, in the order of the file.
+/// The index of each of [`FORMS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Cpu,
@@ -55,120 +56,24 @@ enum Column {
     RecordedIdle,
 }
 
-impl Column {
-    const ALL: [Column; 11] = [
-        Column::Cpu,
-        Column::Start,
-        Column::Gap,
-        Column::SleepLength,
-        Column::NextTick,
-        Column::TickStopped,
-        Column::RanTask,
-        Column::WakeReason,
-        Column::LatencyLimit,
-        Column::RecordedState,
-        Column::RecordedIdle,
-    ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Column::Cpu => "cpu",
-            Column::Start => "start_ns",
-            Column::Gap => "gap_ns",
-            Column::SleepLength => "sleep_length_ns",
-            Column::NextTick => "next_tick_ns",
-            Column::TickStopped => "tick_stopped",
-            Column::RanTask => "ran_task",
-            Column::WakeReason => "wake_reason",
-            Column::LatencyLimit => "latency_limit_ns",
-            Column::RecordedState => "recorded_state",
-            Column::RecordedIdle => "recorded_idle_ns",
-        }
-    }
-
-    const fn is_nullable(self) -> bool {
-        matches!(
-            self,
-            Column::SleepLength
-                | Column::NextTick
-                | Column::LatencyLimit
-                | Column::RecordedState
-                | Column::RecordedIdle
-        )
-    }
-
-    /// Its form in the file.
-    fn form(self) -> Form {
-        Form {
-            name: self.name(),
-            physical: self.schema().get_physical_type(),
-            is_nullable: self.is_nullable(),
-            number_of: match self {
-                Column::WakeReason => Some(WakeReason::number_of),
-                _ => None,
-            },
-        }
-    }
-
-    fn schema(self) -> TypePtr {
-        let integer = |bits, signed| LogicalType::integer(bits, signed);
-        let (physical, logical) = match self {
-            Column::Cpu => (PhysicalType::INT32, Some(integer(16, false))),
-            Column::Start => (PhysicalType::INT64, None),
-            Column::Gap | Column::SleepLength | Column::LatencyLimit | Column::RecordedIdle => {
-                (PhysicalType::INT64, Some(integer(64, false)))
-            }
-            Column::NextTick => (PhysicalType::INT32, Some(integer(32, false))),
-            Column::TickStopped | Column::RanTask => (PhysicalType::BOOLEAN, None),
-            Column::WakeReason => (PhysicalType::BYTE_ARRAY, Some(LogicalType::String)),
-            Column::RecordedState => (PhysicalType::INT32, Some(integer(8, false))),
-        };
-        let repetition =
-            if self.is_nullable() { Repetition::OPTIONAL } else { Repetition::REQUIRED };
-        Arc::new(
-            Type::primitive_type_builder(self.name(), physical)
-                .with_repetition(repetition)
-                .with_converted_type(ConvertedType::NONE)
-                .with_logical_type(logical)
-                .build()
-                .expect("the schema is a constant"),
-        )
-    }
-}
-
-/// What a column looks like in a file, of an idle log or another one.
-#[derive(Clone, Copy)]
-pub(crate) struct Form {
-    pub(crate) name: &'static str,
-    pub(crate) physical: PhysicalType,
-    pub(crate) is_nullable: bool,
-    /// For a column of names: a name's number, as which it is decoded.
-    pub(crate) number_of: Option<fn(&[u8]) -> i32>,
-}
-
-impl Form {
-    pub(crate) const fn required(name: &'static str, physical: PhysicalType) -> Self {
-        Form { name, physical, is_nullable: false, number_of: None }
-    }
-
-    pub(crate) const fn nullable(name: &'static str, physical: PhysicalType) -> Self {
-        Form { is_nullable: true, ..Form::required(name, physical) }
-    }
-}
+/// The columns, in the order of the file.
+const FORMS: [Form; 11] = [
+    Form::required("cpu", PhysicalType::INT32).unsigned(16).repetitive(),
+    Form::required("start_ns", PhysicalType::INT64),
+    Form::required("gap_ns", PhysicalType::INT64).unsigned(64),
+    Form::nullable("sleep_length_ns", PhysicalType::INT64).unsigned(64),
+    Form::nullable("next_tick_ns", PhysicalType::INT32).unsigned(32),
+    Form::required("tick_stopped", PhysicalType::BOOLEAN),
+    Form::required("ran_task", PhysicalType::BOOLEAN),
+    Form::names("wake_reason", WakeReason::number_of),
+    Form::nullable("latency_limit_ns", PhysicalType::INT64).unsigned(64).repetitive(),
+    Form::nullable("recorded_state", PhysicalType::INT32).unsigned(8).repetitive(),
+    Form::nullable("recorded_idle_ns", PhysicalType::INT64).unsigned(64),
+];
 
 /// The names of the columns, in the order of the file.
 pub fn column_names() -> [&'static str; 11] {
-    Column::ALL.map(Column::name)
-}
-
-fn schema() -> TypePtr {
-    let fields = Column::ALL.into_iter().map(Column::schema).collect();
-    Arc::new(
-        Type::group_type_builder("idle_gap")
-            .with_fields(fields)
-            .build()
-            .expect("the schema is a constant"),
-    )
+    FORMS.map(|form| form.name)
 }
 
 /// What a log says about itself in addition to its rows.

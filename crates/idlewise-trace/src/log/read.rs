@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::{Range, RangeInclusive};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -12,14 +11,11 @@ use std::thread;
 
 use bytes::Bytes;
 use parquet::basic::Type as PhysicalType;
-use parquet::column::reader::ColumnReaderImpl;
-use parquet::data_type::{BoolType, DataType, Int32Type, Int64Type};
-use parquet::errors::ParquetError;
-use parquet::schema::types::SchemaDescriptor;
+use parquet::data_type::{BoolType, Int32Type, Int64Type};
 
-use super::footer::{self, Chunk, FooterGroup, RawFooter, TAIL_BYTE_COUNT};
-use super::pages::Pages;
-use super::{Column, FORMAT_VERSION, Form, LogError, LogMetadata, schema};
+use super::columns::{Cursor, Form, OpenData, Rows, put};
+use super::footer::{Chunk, FooterGroup};
+use super::{Column, FORMAT_VERSION, FORMS, LogError, LogMetadata};
 use crate::gap::GAP_MAX_NS;
 use crate::{FileIdentity, IdleGap, WakeReason};
 
@@ -41,7 +37,7 @@ pub struct IdleLog {
     row_count: u64,
     groups: Vec<FooterGroup>,
     /// The index of each of our columns in the file. Nullable columns may be missing.
-    columns: [Option<usize>; Column::ALL.len()],
+    columns: [Option<usize>; FORMS.len()],
     /// The metadata.
     pub metadata: LogMetadata,
 }
@@ -52,12 +48,6 @@ enum Data {
     File(FileIdentity),
     /// A file without a name, which stays open.
     Unnamed(Arc<File>, u64),
-    Memory(Bytes),
-}
-
-/// A source that is ready for reading.
-enum OpenData {
-    File(Arc<File>, u64),
     Memory(Bytes),
 }
 
@@ -73,27 +63,6 @@ impl Data {
             }
             Data::Unnamed(file, byte_count) => Ok(OpenData::File(file.clone(), *byte_count)),
             Data::Memory(bytes) => Ok(OpenData::Memory(bytes.clone())),
-        }
-    }
-}
-
-impl OpenData {
-    fn byte_count(&self) -> u64 {
-        match self {
-            OpenData::File(_, byte_count) => *byte_count,
-            OpenData::Memory(bytes) => bytes.len() as u64,
-        }
-    }
-
-    /// Reads bytes within the length that the file had when it was first opened.
-    fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
-        match self {
-            OpenData::File(file, _) => {
-                let mut bytes = vec![0; (range.end - range.start) as usize];
-                file.read_exact_at(&mut bytes, range.start)?;
-                Ok(bytes.into())
-            }
-            OpenData::Memory(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
         }
     }
 }
@@ -135,9 +104,6 @@ impl IdleLog {
         let io = |error| LogError::io(path, error);
         let file = File::open(path).map_err(io)?;
         let identity = FileIdentity::of(&file).map_err(io)?;
-        if identity.byte_count() == 0 {
-            return Err(LogError::Empty { path: path.to_owned() });
-        }
         let opened = OpenData::File(file.into(), identity.byte_count());
         Self::from_data(path, Data::File(identity), &opened)
     }
@@ -148,9 +114,6 @@ impl IdleLog {
     /// Fails like [`IdleLog::open`].
     pub fn from_file(path: &Path, file: File) -> Result<Self, LogError> {
         let byte_count = file.metadata().map_err(|error| LogError::io(path, error))?.len();
-        if byte_count == 0 {
-            return Err(LogError::Empty { path: path.to_owned() });
-        }
         let file = Arc::new(file);
         let opened = OpenData::File(file.clone(), byte_count);
         Self::from_data(path, Data::Unnamed(file, byte_count), &opened)
@@ -167,18 +130,11 @@ impl IdleLog {
     }
 
     fn from_data(path: &Path, data: Data, opened: &OpenData) -> Result<Self, LogError> {
-        let io = |error| LogError::io(path, error);
-        let not_parquet = || LogError::NotParquet { path: path.to_owned() };
         let not_ours = |missing| LogError::NotIdleLog { path: path.to_owned(), missing };
-        let byte_count = opened.byte_count();
-        let tail_at = byte_count.checked_sub(TAIL_BYTE_COUNT).ok_or_else(not_parquet)?;
-        let tail = opened.read(&(tail_at..byte_count)).map_err(io)?;
-        let place = footer::place(&tail, byte_count).ok_or_else(not_parquet)?;
-        let footer = RawFooter::decode(&opened.read(&place).map_err(io)?)
-            .ok_or_else(|| LogError::damaged(path, "the footer can't be decoded"))?;
+        let (footer, footer_at) = opened.footer(path)?;
         let Some(json) = footer.json.as_deref() else {
             let missing = "metadata under the key `idlewise`";
-            return Err(match footer.has_columns(Column::ALL.into_iter().map(Column::form)) {
+            return Err(match footer.has_columns(FORMS.into_iter()) {
                 true => LogError::rewritten(path, format_args!("it has no {missing}")),
                 false => not_ours(missing),
             });
@@ -192,23 +148,19 @@ impl IdleLog {
             let version = metadata.format_version;
             return Err(LogError::Newer { path: path.to_owned(), version });
         }
-        let footer =
-            footer.check(place.start).map_err(|refused| LogError::refused(path, refused))?;
-        let mut columns = [None; Column::ALL.len()];
-        for (slot, column) in columns.iter_mut().zip(Column::ALL) {
-            *slot = footer.columns.iter().position(|leaf| leaf.is(column.name()));
+        let footer = footer.check(footer_at).map_err(|refused| LogError::refused(path, refused))?;
+        let mut columns = [None; FORMS.len()];
+        for (slot, form) in columns.iter_mut().zip(FORMS) {
+            *slot = footer.columns.iter().position(|leaf| leaf.is(form.name));
             match *slot {
-                Some(index) if footer.columns[index].has_form(&column.form()) => {}
+                Some(index) if footer.columns[index].has_form(&form) => {}
                 Some(_) => {
-                    let name = column.name();
-                    let what = match column.is_nullable() {
-                        true => format!("column {name} has another type, or no nulls"),
-                        false => format!("column {name} has another type, or may have nulls"),
-                    };
+                    let nulls = if form.is_nullable { "no nulls" } else { "may have nulls" };
+                    let what = format!("column {} has another type, or {nulls}", form.name);
                     return Err(LogError::rewritten(path, what));
                 }
-                None if column.is_nullable() => {}
-                None => return Err(not_ours(column.name())),
+                None if form.is_nullable => {}
+                None => return Err(not_ours(form.name)),
             }
         }
         let (row_count, groups) = (footer.row_count, footer.groups);
@@ -299,26 +251,29 @@ impl IdleLog {
     /// Fails if the file cannot be read.
     pub fn rows(&self, group: GapGroup, columns: ColumnSet) -> Result<GroupRows<'_>, LogError> {
         let row_count = self.groups[group.index].row_count as usize;
-        let schema = SchemaDescriptor::new(schema());
         let data = self.data.open(&self.path).map_err(|error| LogError::io(&self.path, error))?;
-        let rows = Rows { log: self, data: &data, schema: &schema, group, columns, row_count };
+        let rows = Rows::new(&self.path, &data, &FORMS, row_count);
+        let chunk = |column| self.chunk(group, column).filter(|_| columns.contains(column));
         Ok(GroupRows {
             log: self,
             first_row: group.first_row,
             row: 0,
             row_count,
             cpu_range: self.chunk(group, Column::Cpu).and_then(|it| it.int32_range.as_ref()),
-            cpu: rows.cursor(Column::Cpu)?,
-            start: rows.cursor(Column::Start)?,
-            length: rows.cursor(Column::Gap)?,
-            sleep_length: rows.cursor(Column::SleepLength)?,
-            next_tick: rows.cursor(Column::NextTick)?,
-            tick_stopped: rows.cursor(Column::TickStopped)?,
-            ran_task: rows.cursor(Column::RanTask)?,
-            wake_reason: rows.cursor(Column::WakeReason)?,
-            latency_limit: rows.cursor(Column::LatencyLimit)?,
-            recorded_state: rows.cursor(Column::RecordedState)?,
-            recorded_idle: rows.cursor(Column::RecordedIdle)?,
+            cpu: rows.cursor(Column::Cpu as usize, chunk(Column::Cpu))?,
+            start: rows.cursor(Column::Start as usize, chunk(Column::Start))?,
+            length: rows.cursor(Column::Gap as usize, chunk(Column::Gap))?,
+            sleep_length: rows.cursor(Column::SleepLength as usize, chunk(Column::SleepLength))?,
+            next_tick: rows.cursor(Column::NextTick as usize, chunk(Column::NextTick))?,
+            tick_stopped: rows.cursor(Column::TickStopped as usize, chunk(Column::TickStopped))?,
+            ran_task: rows.cursor(Column::RanTask as usize, chunk(Column::RanTask))?,
+            wake_reason: rows.cursor(Column::WakeReason as usize, chunk(Column::WakeReason))?,
+            latency_limit: rows
+                .cursor(Column::LatencyLimit as usize, chunk(Column::LatencyLimit))?,
+            recorded_state: rows
+                .cursor(Column::RecordedState as usize, chunk(Column::RecordedState))?,
+            recorded_idle: rows
+                .cursor(Column::RecordedIdle as usize, chunk(Column::RecordedIdle))?,
         })
     }
 
@@ -400,8 +355,8 @@ impl IdleLog {
 
     /// The names of columns that the file lacks. They are read as unknown.
     pub fn missing_columns(&self) -> Vec<&'static str> {
-        let missing = Column::ALL.into_iter().zip(self.columns).filter(|(_, at)| at.is_none());
-        missing.map(|(column, _)| column.name()).collect()
+        let missing = FORMS.into_iter().zip(self.columns).filter(|(_, at)| at.is_none());
+        missing.map(|(form, _)| form.name).collect()
     }
 
     fn check_order<'a>(
@@ -487,171 +442,23 @@ impl GroupRows<'_> {
         self.cpu.read(gaps, |gap, &v| {
             // Otherwise `groups_by_cpu` would assign gaps to the wrong CPU.
             self.cpu_range.is_none_or(|range| range.contains(&v)).then_some(())?;
-            gap.cpu = u16::try_from(v).ok()?;
-            Some(())
+            put(&mut gap.cpu, u16::try_from(v).ok())
         })?;
-        self.start.read(gaps, |gap, &v| {
-            gap.start_ns = v;
-            Some(())
-        })?;
+        self.start.read(gaps, |gap, &v| put(&mut gap.start_ns, Some(v)))?;
         self.length.read(gaps, |gap, &v| {
-            gap.gap_ns = u64::try_from(v).ok().filter(|&ns| ns <= GAP_MAX_NS)?;
-            Some(())
+            put(&mut gap.gap_ns, u64::try_from(v).ok().filter(|&ns| ns <= GAP_MAX_NS))
         })?;
-        self.sleep_length.read(gaps, |gap, &v| {
-            gap.sleep_length_ns = Some(v as u64);
-            Some(())
-        })?;
-        self.next_tick.read(gaps, |gap, &v| {
-            gap.next_tick_ns = Some(v as u32);
-            Some(())
-        })?;
-        self.tick_stopped.read(gaps, |gap, &v| {
-            gap.tick_stopped = v;
-            Some(())
-        })?;
-        self.ran_task.read(gaps, |gap, &v| {
-            gap.ran_task = v;
-            Some(())
-        })?;
-        self.wake_reason.read(gaps, |gap, &v| {
-            gap.wake_reason = WakeReason::of_number(v)?;
-            Some(())
-        })?;
-        self.latency_limit.read(gaps, |gap, &v| {
-            gap.latency_limit_ns = Some(v as u64);
-            Some(())
-        })?;
-        self.recorded_state.read(gaps, |gap, &v| {
-            gap.recorded_state = Some(u8::try_from(v).ok()?);
-            Some(())
-        })?;
-        self.recorded_idle.read(gaps, |gap, &v| {
-            gap.recorded_idle_ns = Some(v as u64);
-            Some(())
-        })
-    }
-}
-
-/// What the cursors of a row group share.
-struct Rows<'a, 'b> {
-    log: &'a IdleLog,
-    data: &'b OpenData,
-    schema: &'b SchemaDescriptor,
-    group: GapGroup,
-    columns: ColumnSet,
-    row_count: usize,
-}
-
-impl<'a> Rows<'a, '_> {
-    /// A cursor at the first row of a column.
-    fn cursor<T: DataType>(&self, column: Column) -> Result<Cursor<'a, T>, LogError> {
-        let chunk = self.log.chunk(self.group, column).filter(|_| self.columns.contains(column));
-        let reader = match chunk {
-            Some(Chunk { bytes, is_compressed, .. }) => {
-                let bytes = self.data.read(bytes);
-                let bytes = bytes.map_err(|error| LogError::io(&self.log.path, error))?;
-                let pages = Pages::new(column.form(), bytes, *is_compressed, self.row_count as u64);
-                let descriptor = self.schema.column(match column {
-                    // Its names were replaced by numbers.
-                    Column::WakeReason => Column::Cpu,
-                    column => column,
-                } as usize);
-                Some(ColumnReaderImpl::<T>::new(descriptor, Box::new(pages)))
-            }
-            None => None,
-        };
-        Ok(Cursor {
-            log: self.log,
-            column,
-            reader,
-            row_count: self.row_count,
-            row: 0,
-            values: Vec::new(),
-            levels: Vec::new(),
-        })
-    }
-}
-
-/// A position in a column of a row group. The column may be missing or not wanted.
-struct Cursor<'a, T: DataType> {
-    log: &'a IdleLog,
-    column: Column,
-    reader: Option<ColumnReaderImpl<T>>,
-    /// The rows of the whole group.
-    row_count: usize,
-    /// How many of them are read.
-    row: usize,
-    values: Vec<T::T>,
-    levels: Vec<i16>,
-}
-
-impl<T: DataType> Cursor<'_, T> {
-    /// Calls `set` with each of the next gaps and its value, skipping nulls. `set` returns `None`
-    /// for a value that the column cannot hold.
-    #[inline]
-    fn read(
-        &mut self,
-        gaps: &mut [IdleGap],
-        mut set: impl FnMut(&mut IdleGap, &T::T) -> Option<()>,
-    ) -> Result<(), LogError> {
-        if self.reader.is_none() {
-            return Ok(());
-        }
-        self.fetch(gaps.len())?;
-        let first_row = self.row;
-        self.row += gaps.len();
-        let (log, name) = (self.log, self.column.name());
-        let bad_value = |index: usize| {
-            let row = first_row + index;
-            let what = format!("column {name}, row {row} of a group: impossible value");
-            LogError::damaged(&log.path, what)
-        };
-        if !self.column.is_nullable() {
-            for (index, (gap, value)) in gaps.iter_mut().zip(&self.values).enumerate() {
-                set(gap, value).ok_or_else(|| bad_value(index))?;
-            }
-            return Ok(());
-        }
-        let mut values = self.values.iter();
-        for (index, (gap, &level)) in gaps.iter_mut().zip(&self.levels).enumerate() {
-            if level == 1 {
-                let value = values.next().ok_or_else(|| bad_value(index))?;
-                set(gap, value).ok_or_else(|| bad_value(index))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Decodes the values of the next rows.
-    fn fetch(&mut self, wanted_count: usize) -> Result<(), LogError> {
-        self.values.clear();
-        self.levels.clear();
-        let Some(reader) = &mut self.reader else { return Ok(()) };
-        let name = self.column.name();
-        let damaged = |what: String| LogError::damaged(&self.log.path, what);
-        let mut fetched_count = 0;
-        while fetched_count < wanted_count {
-            let levels = self.column.is_nullable().then_some(&mut self.levels);
-            let left = wanted_count - fetched_count;
-            let (records, _, _) = reader
-                .read_records(left, levels, None, &mut self.values)
-                .map_err(|error| match error {
-                    ParquetError::NYI(what) => {
-                        LogError::rewritten(&self.log.path, format_args!("column {name}: {what}"))
-                    }
-                    error => damaged(format!("column {name}: {error}")),
-                })?;
-            if records == 0 {
-                return Err(damaged(format!(
-                    "column {name} has {} rows instead of {}",
-                    self.row + fetched_count,
-                    self.row_count
-                )));
-            }
-            fetched_count += records;
-        }
-        Ok(())
+        let some = |v: i64| Some(Some(v as u64));
+        self.sleep_length.read(gaps, |gap, &v| put(&mut gap.sleep_length_ns, some(v)))?;
+        self.next_tick.read(gaps, |gap, &v| put(&mut gap.next_tick_ns, Some(Some(v as u32))))?;
+        self.tick_stopped.read(gaps, |gap, &v| put(&mut gap.tick_stopped, Some(v)))?;
+        self.ran_task.read(gaps, |gap, &v| put(&mut gap.ran_task, Some(v)))?;
+        self.wake_reason
+            .read(gaps, |gap, &v| put(&mut gap.wake_reason, WakeReason::of_number(v)))?;
+        self.latency_limit.read(gaps, |gap, &v| put(&mut gap.latency_limit_ns, some(v)))?;
+        self.recorded_state
+            .read(gaps, |gap, &v| put(&mut gap.recorded_state, u8::try_from(v).ok().map(Some)))?;
+        self.recorded_idle.read(gaps, |gap, &v| put(&mut gap.recorded_idle_ns, some(v)))
     }
 }
 

@@ -54,63 +54,33 @@ pub enum Check {
     Doubts,
 }
 
-impl Check {
-    /// Every check.
-    pub const ALL: [Check; 14] = [
-        Check::Columns,
-        Check::Order,
-        Check::Overlap,
-        Check::Span,
-        Check::Range,
-        Check::States,
-        Check::TickGrid,
-        Check::TimerKnown,
-        Check::TimerOutlasted,
-        Check::UnknownColumns,
-        Check::Joined,
-        Check::Counts,
-        Check::Lost,
-        Check::Doubts,
-    ];
+/// Every check, in the order of [`Check`], with its name in results and its rule.
+const RULES: [(Check, &str, &str); 14] = [
+    (Check::Columns, "columns", "all columns are there"),
+    (Check::Order, "order", "rows go by CPU, then by time"),
+    (Check::Overlap, "overlap", "a gap ends before the CPU's next one"),
+    (Check::Span, "span", "gaps lie between the CPU's first and last event"),
+    (Check::Range, "range", "no time is negative, no tick further than 1/HZ"),
+    (Check::States, "states", "the recorded machine has the recorded states"),
+    (Check::TickGrid, "tick grid", "each CPU's next ticks lie on one grid of 1/HZ"),
+    (Check::TimerKnown, "timer known", "a timer that ended a gap was known at its start"),
+    (Check::TimerOutlasted, "timer outlasted", "no gap outlasts its next timer"),
+    (Check::UnknownColumns, "unknown columns", "columns said to hold nothing do"),
+    (Check::Joined, "joined", "stays are joined only where tasks and interrupts are known"),
+    (Check::Counts, "counts", "metadata counts the gaps that there are"),
+    (Check::Lost, "lost events", "the recorder lost no events"),
+    (Check::Doubts, "doubts", "the importer had no doubts"),
+];
 
+impl Check {
     /// Returns the check's name in results.
     pub const fn name(self) -> &'static str {
-        match self {
-            Check::Columns => "columns",
-            Check::Order => "order",
-            Check::Overlap => "overlap",
-            Check::Span => "span",
-            Check::Range => "range",
-            Check::States => "states",
-            Check::TickGrid => "tick grid",
-            Check::TimerKnown => "timer known",
-            Check::TimerOutlasted => "timer outlasted",
-            Check::UnknownColumns => "unknown columns",
-            Check::Joined => "joined",
-            Check::Counts => "counts",
-            Check::Lost => "lost events",
-            Check::Doubts => "doubts",
-        }
+        RULES[self as usize].1
     }
 
     /// Returns the rule as a sentence.
     pub const fn rule(self) -> &'static str {
-        match self {
-            Check::Columns => "all columns are there",
-            Check::Order => "rows go by CPU, then by time",
-            Check::Overlap => "a gap ends before the CPU's next one",
-            Check::Span => "gaps lie between the CPU's first and last event",
-            Check::Range => "no time is negative, no tick further than 1/HZ",
-            Check::States => "the recorded machine has the recorded states",
-            Check::TickGrid => "each CPU's next ticks lie on one grid of 1/HZ",
-            Check::TimerKnown => "a timer that ended a gap was known at its start",
-            Check::TimerOutlasted => "no gap outlasts its next timer",
-            Check::UnknownColumns => "columns said to hold nothing do",
-            Check::Joined => "stays are joined only where tasks and interrupts are known",
-            Check::Counts => "metadata counts the gaps that there are",
-            Check::Lost => "the recorder lost no events",
-            Check::Doubts => "the importer had no doubts",
-        }
+        RULES[self as usize].2
     }
 
     /// Whether a single violation contradicts the log. Otherwise it is a reason for doubt.
@@ -225,22 +195,26 @@ struct Validator<'a> {
     metadata: &'a LogMetadata,
     state_count: usize,
     period_ns: Option<u32>,
-    is_unknown: UnknownColumns,
-    findings: [Finding; Check::ALL.len()],
+    knows_sleep_length: bool,
+    /// What tells that a column holds something, of those that the metadata calls empty.
+    is_filled: Vec<IsFilled>,
+    findings: [Finding; RULES.len()],
     cpus: BTreeMap<u16, Cpu<'a>>,
     previous: Option<(u16, i64)>,
 }
 
-/// Which columns the metadata calls empty.
-struct UnknownColumns {
-    sleep_length: bool,
-    next_tick: bool,
-    tick_stopped: bool,
-    ran_task: bool,
-    wake_reason: bool,
-    latency_limit: bool,
-    recorded_state: bool,
-}
+type IsFilled = fn(&IdleGap) -> bool;
+
+/// The columns that a recording may lack, and whether they hold something.
+const FILLED: [(&str, IsFilled); 7] = [
+    ("sleep_length_ns", |gap| gap.sleep_length_ns.is_some()),
+    ("next_tick_ns", |gap| gap.next_tick_ns.is_some()),
+    ("tick_stopped", |gap| gap.tick_stopped),
+    ("ran_task", |gap| !gap.ran_task),
+    ("wake_reason", |gap| gap.wake_reason != WakeReason::Unknown),
+    ("latency_limit_ns", |gap| gap.latency_limit_ns.is_some()),
+    ("recorded_state", |gap| gap.recorded_state.is_some()),
+];
 
 #[derive(Default)]
 struct Cpu<'a> {
@@ -253,8 +227,13 @@ struct Cpu<'a> {
 
 impl<'a> Validator<'a> {
     fn new(metadata: &'a LogMetadata) -> Self {
-        let is_unknown = |name: &str| metadata.is_unknown(name);
-        let finding = |check| Finding { check, checked_count: 0, found_count: 0, first: None };
+        let unknown = FILLED.into_iter().filter(|(name, _)| metadata.is_unknown(name));
+        let finding = |(check, ..): (Check, &str, &str)| Finding {
+            check,
+            checked_count: 0,
+            found_count: 0,
+            first: None,
+        };
         let cpu = |summary: &'a CpuSummary| {
             let cpu =
                 Cpu { summary: Some(summary), phase_ns: summary.tick_phase_ns, ..Cpu::default() };
@@ -265,16 +244,9 @@ impl<'a> Validator<'a> {
             state_count: metadata.machine.as_ref().map_or(STATE_COUNT_MAX, |m| m.states.len()),
             // An HZ of 0 then shows as a tick that is never on the grid.
             period_ns: metadata.hz.map(|hz| tick_period_ns(hz.max(1))),
-            is_unknown: UnknownColumns {
-                sleep_length: is_unknown("sleep_length_ns"),
-                next_tick: is_unknown("next_tick_ns"),
-                tick_stopped: is_unknown("tick_stopped"),
-                ran_task: is_unknown("ran_task"),
-                wake_reason: is_unknown("wake_reason"),
-                latency_limit: is_unknown("latency_limit_ns"),
-                recorded_state: is_unknown("recorded_state"),
-            },
-            findings: Check::ALL.map(finding),
+            knows_sleep_length: !metadata.is_unknown("sleep_length_ns"),
+            is_filled: unknown.map(|(_, is_filled)| is_filled).collect(),
+            findings: RULES.map(finding),
             cpus: metadata.cpus.iter().map(cpu).collect(),
             previous: None,
         }
@@ -330,29 +302,14 @@ impl<'a> Validator<'a> {
             self.finding(Check::States).see(is_known, place);
         }
 
-        let UnknownColumns {
-            sleep_length,
-            next_tick,
-            tick_stopped,
-            ran_task,
-            wake_reason,
-            latency_limit,
-            recorded_state,
-        } = self.is_unknown;
-        let is_filled = sleep_length && gap.sleep_length_ns.is_some()
-            || next_tick && gap.next_tick_ns.is_some()
-            || tick_stopped && gap.tick_stopped
-            || ran_task && !gap.ran_task
-            || wake_reason && gap.wake_reason != WakeReason::Unknown
-            || latency_limit && gap.latency_limit_ns.is_some()
-            || recorded_state && gap.recorded_state.is_some();
+        let is_filled = self.is_filled.iter().any(|is_filled| is_filled(gap));
         if !self.metadata.unknown_columns.is_empty() {
             self.finding(Check::UnknownColumns).see(!is_filled, place);
         }
     }
 
     fn timers(&mut self, gap: &IdleGap, place: GapPlace) {
-        if self.is_unknown.sleep_length {
+        if !self.knows_sleep_length {
             return;
         }
         if gap.wake_reason == WakeReason::Timer {
@@ -378,7 +335,8 @@ impl<'a> Validator<'a> {
             let place = GapPlace { cpu: Some(id), row: cpu.first_row };
             self.finding(Check::Counts).see(is_listed_once && is_as_counted, place);
             if let Some(summary) = cpu.summary {
-                let tells_ends = !self.is_unknown.ran_task && !self.is_unknown.wake_reason;
+                let tells_ends =
+                    !metadata.is_unknown("ran_task") && !metadata.is_unknown("wake_reason");
                 self.finding(Check::Joined)
                     .see(tells_ends || summary.joined_wake_count == 0, place);
             }

@@ -6,18 +6,22 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::basic::{Compression, ZstdLevel};
 use parquet::column::writer::ColumnCloseResult;
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, ParquetMetaData};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::file::writer::SerializedFileWriter;
 
+use super::columns::{self, WriteResult, schema, write, write_some};
 use super::footer::GROUP_ROW_COUNT_MAX;
 use super::validate::{CheckResult, Finding, validate};
-use super::{Column, IdleLog, LogError, LogMetadata, METADATA_KEY, schema};
+use super::{Column, FORMS, IdleLog, LogError, LogMetadata, METADATA_KEY};
 use crate::{GapSink, IdleGap, OutputFile, OutputOptions};
+
+/// What a row is called in the schema.
+const ROW: &str = "idle_gap";
 
 /// Groups of fewer rows are not compressed. Setting up the compressor for each column would take
 /// longer than everything else, and a recording of thousands of CPUs has a short group for each.
@@ -31,7 +35,6 @@ pub struct LogWriter {
     output: OutputFile,
     /// The row groups, in the order in which they were written.
     groups: Vec<ScratchGroup>,
-    buffers: Buffers,
 }
 
 /// A file of row groups that have not been copied to the output yet.
@@ -52,9 +55,9 @@ impl Scratch {
     fn new(output: &OutputFile, compression: Compression) -> Result<Self, LogError> {
         let file = output.scratch()?;
         let copy = file.try_clone().map_err(|error| LogError::io(output.path(), error))?;
-        let writer =
-            SerializedFileWriter::new(copy, schema(), properties(compression, None).into())
-                .map_err(|error| write_error(output.path(), error))?;
+        let properties = properties(compression, None);
+        let writer = SerializedFileWriter::new(copy, schema(ROW, &FORMS), properties.into())
+            .map_err(|error| write_error(output.path(), error))?;
         Ok(Scratch { writer, file, group_count: 0 })
     }
 
@@ -63,40 +66,13 @@ impl Scratch {
     }
 }
 
-/// Buffers for the values of a column, reused for every group.
-#[derive(Default)]
-struct Buffers {
-    int64: Vec<i64>,
-    int32: Vec<i32>,
-    bools: Vec<bool>,
-    names: Vec<ByteArray>,
-    levels: Vec<i16>,
-}
-
 fn properties(compression: Compression, metadata: Option<String>) -> WriterProperties {
-    let mut builder = WriterProperties::builder()
-        .set_compression(compression)
-        .set_statistics_enabled(EnabledStatistics::None)
-        .set_dictionary_enabled(false)
-        .set_offset_index_disabled(true)
-        .set_key_value_metadata(
-            metadata.map(|json| vec![KeyValue::new(METADATA_KEY.to_owned(), json)]),
-        );
-    for column in Column::ALL {
-        let name = column.name();
-        builder = match column {
-            Column::WakeReason | Column::RecordedState | Column::Cpu | Column::LatencyLimit => {
-                builder.set_column_dictionary_enabled(name.into(), true)
-            }
-            Column::TickStopped | Column::RanTask => {
-                builder.set_column_encoding(name.into(), Encoding::RLE)
-            }
-            _ => builder.set_column_encoding(name.into(), Encoding::DELTA_BINARY_PACKED),
-        };
-    }
-    builder
-        .set_column_statistics_enabled(Column::Cpu.name().into(), EnabledStatistics::Chunk)
-        .set_column_statistics_enabled(Column::Start.name().into(), EnabledStatistics::Chunk)
+    let metadata = metadata.map(|json| vec![KeyValue::new(METADATA_KEY.to_owned(), json)]);
+    let name = |column: Column| FORMS[column as usize].name.into();
+    columns::properties(&FORMS, compression)
+        .set_key_value_metadata(metadata)
+        .set_column_statistics_enabled(name(Column::Cpu), EnabledStatistics::Chunk)
+        .set_column_statistics_enabled(name(Column::Start), EnabledStatistics::Chunk)
         .build()
 }
 
@@ -122,7 +98,6 @@ impl LogWriter {
             plain: Scratch::new(&output, Compression::UNCOMPRESSED)?,
             output,
             groups: Vec::new(),
-            buffers: Buffers::default(),
         })
     }
 
@@ -171,8 +146,8 @@ impl LogWriter {
         let json = serde_json::to_string(metadata).expect("metadata has only string keys");
         let file = output.file().try_clone().map_err(|error| LogError::io(&path, error))?;
         let properties = properties(Compression::UNCOMPRESSED, Some(json));
-        let mut writer =
-            SerializedFileWriter::new(file, schema(), properties.into()).map_err(fail)?;
+        let mut writer = SerializedFileWriter::new(file, schema(ROW, &FORMS), properties.into())
+            .map_err(fail)?;
         // The sort is stable, so the groups of a CPU stay in order of time.
         groups.sort_by_key(|group| group.cpu);
         for ScratchGroup { is_packed, index, .. } in groups {
@@ -197,38 +172,24 @@ impl LogWriter {
     }
 
     fn write_group(&mut self, cpu: u16, gaps: &[IdleGap]) -> WriteResult {
-        let LogWriter { packed, plain, groups, buffers, .. } = self;
+        let LogWriter { packed, plain, groups, .. } = self;
         let is_packed = gaps.len() >= PACKED_ROW_COUNT_MIN;
         let scratch = if is_packed { packed } else { plain };
         groups.push(ScratchGroup { cpu, is_packed, index: scratch.group_count });
         scratch.group_count += 1;
         let mut group = scratch.writer.next_row_group()?;
-        for column in Column::ALL {
-            match column {
-                Column::Cpu => buffers.int32(&mut group, gaps, |g| i32::from(g.cpu))?,
-                Column::Start => buffers.int64(&mut group, gaps, |g| g.start_ns)?,
-                Column::Gap => buffers.int64(&mut group, gaps, |g| g.gap_ns as i64)?,
-                Column::SleepLength => {
-                    buffers.optional_int64(&mut group, gaps, |g| g.sleep_length_ns)?;
-                }
-                Column::NextTick => {
-                    buffers.optional_int32(&mut group, gaps, |g| g.next_tick_ns)?;
-                }
-                Column::TickStopped => buffers.bool(&mut group, gaps, |g| g.tick_stopped)?,
-                Column::RanTask => buffers.bool(&mut group, gaps, |g| g.ran_task)?,
-                Column::WakeReason => buffers.wake_reason(&mut group, gaps)?,
-                Column::LatencyLimit => {
-                    buffers.optional_int64(&mut group, gaps, |g| g.latency_limit_ns)?;
-                }
-                Column::RecordedState => {
-                    buffers
-                        .optional_int32(&mut group, gaps, |g| g.recorded_state.map(u32::from))?;
-                }
-                Column::RecordedIdle => {
-                    buffers.optional_int64(&mut group, gaps, |g| g.recorded_idle_ns)?;
-                }
-            }
-        }
+        write::<Int32Type, _>(&mut group, gaps, |gap| gap.cpu.into())?;
+        write::<Int64Type, _>(&mut group, gaps, |gap| gap.start_ns)?;
+        write::<Int64Type, _>(&mut group, gaps, |gap| gap.gap_ns as i64)?;
+        let some = |ns: Option<u64>| ns.map(|ns| ns as i64);
+        write_some::<Int64Type, _>(&mut group, gaps, |gap| some(gap.sleep_length_ns))?;
+        write_some::<Int32Type, _>(&mut group, gaps, |gap| gap.next_tick_ns.map(|ns| ns as i32))?;
+        write::<BoolType, _>(&mut group, gaps, |gap| gap.tick_stopped)?;
+        write::<BoolType, _>(&mut group, gaps, |gap| gap.ran_task)?;
+        write::<ByteArrayType, _>(&mut group, gaps, |gap| ByteArray::from(gap.wake_reason.name()))?;
+        write_some::<Int64Type, _>(&mut group, gaps, |gap| some(gap.latency_limit_ns))?;
+        write_some::<Int32Type, _>(&mut group, gaps, |gap| gap.recorded_state.map(i32::from))?;
+        write_some::<Int64Type, _>(&mut group, gaps, |gap| some(gap.recorded_idle_ns))?;
         group.close()?;
         Ok(())
     }
@@ -244,86 +205,6 @@ impl GapSink for LogWriter {
         }
         Ok(())
     }
-}
-
-pub(crate) type WriteResult = Result<(), ParquetError>;
-pub(crate) type Group<'a> = SerializedRowGroupWriter<'a, File>;
-
-impl Buffers {
-    fn int64(
-        &mut self,
-        group: &mut Group<'_>,
-        gaps: &[IdleGap],
-        get: impl Fn(&IdleGap) -> i64,
-    ) -> WriteResult {
-        self.int64.clear();
-        self.int64.extend(gaps.iter().map(get));
-        write_column::<Int64Type>(group, &self.int64, None)
-    }
-
-    fn int32(
-        &mut self,
-        group: &mut Group<'_>,
-        gaps: &[IdleGap],
-        get: impl Fn(&IdleGap) -> i32,
-    ) -> WriteResult {
-        self.int32.clear();
-        self.int32.extend(gaps.iter().map(get));
-        write_column::<Int32Type>(group, &self.int32, None)
-    }
-
-    fn bool(
-        &mut self,
-        group: &mut Group<'_>,
-        gaps: &[IdleGap],
-        get: impl Fn(&IdleGap) -> bool,
-    ) -> WriteResult {
-        self.bools.clear();
-        self.bools.extend(gaps.iter().map(get));
-        write_column::<BoolType>(group, &self.bools, None)
-    }
-
-    fn wake_reason(&mut self, group: &mut Group<'_>, gaps: &[IdleGap]) -> WriteResult {
-        self.names.clear();
-        self.names.extend(gaps.iter().map(|g| ByteArray::from(g.wake_reason.name())));
-        write_column::<ByteArrayType>(group, &self.names, None)
-    }
-
-    fn optional_int64(
-        &mut self,
-        group: &mut Group<'_>,
-        gaps: &[IdleGap],
-        get: impl Fn(&IdleGap) -> Option<u64>,
-    ) -> WriteResult {
-        self.int64.clear();
-        self.int64.extend(gaps.iter().filter_map(|gap| get(gap).map(|value| value as i64)));
-        self.levels.clear();
-        self.levels.extend(gaps.iter().map(|gap| i16::from(get(gap).is_some())));
-        write_column::<Int64Type>(group, &self.int64, Some(&self.levels))
-    }
-
-    fn optional_int32(
-        &mut self,
-        group: &mut Group<'_>,
-        gaps: &[IdleGap],
-        get: impl Fn(&IdleGap) -> Option<u32>,
-    ) -> WriteResult {
-        self.int32.clear();
-        self.int32.extend(gaps.iter().filter_map(|gap| get(gap).map(|value| value as i32)));
-        self.levels.clear();
-        self.levels.extend(gaps.iter().map(|gap| i16::from(get(gap).is_some())));
-        write_column::<Int32Type>(group, &self.int32, Some(&self.levels))
-    }
-}
-
-pub(crate) fn write_column<T: DataType>(
-    group: &mut Group<'_>,
-    values: &[T::T],
-    levels: Option<&[i16]>,
-) -> WriteResult {
-    let mut column = group.next_column()?.expect("one call for each column of the schema");
-    column.typed::<T>().write_batch(values, levels, None)?;
-    column.close()
 }
 
 pub(crate) fn write_error(path: &Path, error: ParquetError) -> LogError {

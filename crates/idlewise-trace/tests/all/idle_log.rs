@@ -117,7 +117,7 @@ fn keeps_an_existing_file_unless_told_to_replace_it() {
 #[test]
 fn refuses_what_is_no_idle_log() {
     let open = |bytes: &[u8]| IdleLog::from_bytes("x", bytes.to_vec()).map(|_| ()).unwrap_err();
-    assert!(matches!(open(b""), LogError::NotParquet { .. }));
+    assert!(matches!(open(b""), LogError::Empty { .. }));
     assert!(matches!(open(b"PERFILE2 and then some"), LogError::NotParquet { .. }));
 }
 
