@@ -65,10 +65,9 @@ impl fmt::Display for MachineDoubt {
                 write!(f, "{state}: inferred, not stated by the source: {}", fields.join(", "))
             }
             Self::PowerAssumed { states, running: Power { mw, basis } } => {
-                let running = match basis {
-                    Basis::Assumed => "an assumed running power",
-                    _ => "the running power",
-                };
+                let is_assumed = *basis == Basis::Assumed;
+                let running =
+                    if is_assumed { "an assumed running power" } else { "the running power" };
                 let states = states.join(", ");
                 write!(
                     f,
@@ -78,32 +77,28 @@ impl fmt::Display for MachineDoubt {
             Self::RunningPowerAssumed { running_mw } => {
                 write!(f, "running power of {running_mw} mW assumed")
             }
-            Self::PowerUnsourced(states) => {
-                let states = states.join(", ");
-                write!(f, "power of {states} counts as assumed: its file names no source")
-            }
-            Self::PowerUnchecked(states) => {
-                let states = states.join(", ");
-                write!(
-                    f,
-                    "power of {states} quoted second-hand: read its source before relying on it"
-                )
-            }
-            Self::PowerZero(states) => {
-                let states = states.join(", ");
-                write!(f, "power of {states} is zero by construction, not by measurement")
-            }
-            Self::SharedPowerUnknown(states) => {
-                let states = states.join(", ");
-                write!(
-                    f,
-                    "what the CPUs share draws an unknown power in and out of {states}: it is in no \
-                     energy"
-                )
-            }
+            Self::PowerUnsourced(states) => write!(
+                f,
+                "power of {} counts as assumed: its file names no source",
+                states.join(", ")
+            ),
+            Self::PowerUnchecked(states) => write!(
+                f,
+                "power of {} quoted second-hand: read its source before relying on it",
+                states.join(", ")
+            ),
+            Self::PowerZero(states) => write!(
+                f,
+                "power of {} is zero by construction, not by measurement",
+                states.join(", ")
+            ),
+            Self::SharedPowerUnknown(states) => write!(
+                f,
+                "what the CPUs share draws an unknown power in and out of {}: it is in no energy",
+                states.join(", ")
+            ),
             Self::SharedPowerUnsourced(states) => {
-                let states = states.join(", ");
-                write!(f, "power of {states}, which CPUs share, is assumed")
+                write!(f, "power of {}, which CPUs share, is assumed", states.join(", "))
             }
             Self::PowerIncreases { state, shallower } => {
                 write!(f, "{state}: more power than {shallower}")

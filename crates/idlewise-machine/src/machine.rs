@@ -39,7 +39,7 @@ use crate::words::{Arch, Flag};
 /// ```
 ///
 /// A machine that serde has read has the right fields, but is not checked yet: see [`Machine::check`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Machine {
@@ -152,28 +152,8 @@ impl Machine {
             id: id.to_owned(),
             title: title.to_owned(),
             arch,
-            vendor: None,
-            model_name: None,
-            family: None,
-            model: None,
-            stepping: None,
-            cpu_models: Vec::new(),
-            part_of: None,
-            driver: None,
-            kernel: None,
-            kernel_table: None,
             source: source.to_owned(),
-            source_ref: None,
-            quirks: Vec::new(),
-            running_power_mw: None,
-            running_power_range_mw: None,
-            running_power_at_khz: None,
-            running_power_kind: None,
-            running_power_source: None,
-            running_power_checked: None,
-            topology: Topology::default(),
-            states: Vec::new(),
-            domain_states: Vec::new(),
+            ..Machine::default()
         }
     }
 

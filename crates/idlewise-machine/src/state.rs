@@ -8,7 +8,7 @@ use crate::number::{is_absent, microseconds, milliwatts, milliwatts_range};
 use crate::words::{Coordination, Flag, Scope, UmwaitState};
 
 /// One idle state of a machine. Times are in microseconds in files and in nanoseconds here.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct MachineState {
@@ -129,21 +129,9 @@ impl MachineState {
     pub fn new(name: &str, exit_latency_ns: u64, target_residency_ns: u64) -> Self {
         MachineState {
             name: name.to_owned(),
-            desc: None,
             exit_latency_ns,
             target_residency_ns,
-            inferred: Vec::new(),
-            flags: Vec::new(),
-            mwait_hint: None,
-            umwait_state: None,
-            io_port: None,
-            is_disabled_by_default: false,
-            power_mw: None,
-            power_range_mw: None,
-            power_at_khz: None,
-            power_kind: None,
-            power_source: None,
-            power_checked: None,
+            ..MachineState::default()
         }
     }
 

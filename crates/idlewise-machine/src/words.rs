@@ -28,6 +28,7 @@ pub(crate) use words;
 
 words! {
     /// The instruction set family of a machine.
+    #[derive(Default)]
     pub enum Arch {
         /// Intel and AMD.
         X86 = "x86",
@@ -36,6 +37,7 @@ words! {
         /// IBM POWER.
         Power = "power",
         /// Any other.
+        #[default]
         Other = "other",
     }
 }

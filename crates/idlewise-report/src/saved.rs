@@ -12,7 +12,7 @@
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::park::{MachineFact, ParkFigures, ParkResult};
 use crate::statistics::RUN_COUNT_MIN;
@@ -24,7 +24,8 @@ const BLOCK_COUNT: usize = 50;
 pub(crate) type Counted = (f64, u64);
 
 /// Values that were measured in a row, ascending, each with how often it occurred.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Block(pub(crate) Vec<Counted>);
 
 impl Block {
@@ -68,9 +69,21 @@ impl Block {
         merged
     }
 
-    fn to_line(&self) -> String {
+    fn parse(line: &str) -> Option<Self> {
+        let counted = |word: &str| {
+            let (value, count) = word.split_once('x').unwrap_or((word, "1"));
+            let (value, count) = (value.parse::<f64>().ok()?, count.parse::<u64>().ok()?);
+            (value.is_finite() && count > 0 && count <= COUNT_MAX).then_some((value, count))
+        };
+        let values: Vec<Counted> = line.split_whitespace().map(counted).collect::<Option<_>>()?;
+        values.is_sorted_by(|one, other| one.0 < other.0).then_some(Block(values))
+    }
+}
+
+impl From<Block> for String {
+    fn from(block: Block) -> String {
         let mut line = String::new();
-        for (value, count) in &self.0 {
+        for (value, count) in &block.0 {
             let space = if line.is_empty() { "" } else { " " };
             // Writing to a string cannot fail.
             let _ = match count {
@@ -80,15 +93,16 @@ impl Block {
         }
         line
     }
+}
 
-    fn parse(line: &str) -> Option<Self> {
-        let counted = |word: &str| {
-            let (value, count) = word.split_once('x').unwrap_or((word, "1"));
-            let (value, count) = (value.parse::<f64>().ok()?, count.parse::<u64>().ok()?);
-            (value.is_finite() && count > 0 && count <= COUNT_MAX).then_some((value, count))
-        };
-        let values: Vec<Counted> = line.split_whitespace().map(counted).collect::<Option<_>>()?;
-        values.is_sorted_by(|one, other| one.0 < other.0).then_some(Block(values))
+impl TryFrom<String> for Block {
+    type Error = String;
+
+    fn try_from(line: String) -> Result<Self, String> {
+        Block::parse(&line).ok_or_else(|| {
+            let start: String = line.chars().take(40).collect();
+            format!("no block of values: '{start}'")
+        })
     }
 }
 
@@ -148,7 +162,7 @@ pub enum BetterValue {
 }
 
 /// A figure of a case.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SavedSeries {
     /// What was measured, such as `wake latency`.
     pub figure: String,
@@ -184,44 +198,6 @@ impl SavedSeries {
             blocks,
         }
     }
-
-    /// Returns the form in which it is saved.
-    pub fn to_json(&self) -> Value {
-        json!({
-            "figure": self.figure,
-            "place": self.place,
-            "setting": self.setting,
-            "unit": self.unit,
-            "statistic": self.statistic,
-            "better": self.better,
-            "blocks": self.blocks.iter().map(Block::to_line).collect::<Vec<_>>(),
-        })
-    }
-
-    fn from_json(value: Value) -> Result<Self, String> {
-        let Form { figure, place, setting, unit, statistic, better, blocks } =
-            serde_json::from_value(value).map_err(|error| error.to_string())?;
-        let parse = |line: String| {
-            Block::parse(&line).ok_or_else(|| {
-                let start: String = line.chars().take(40).collect();
-                format!("no block of values: '{start}'")
-            })
-        };
-        let blocks = blocks.into_iter().map(parse).collect::<Result<_, String>>()?;
-        Ok(SavedSeries { figure, place, setting, unit, statistic, better, blocks })
-    }
-}
-
-/// A series as JSON has it.
-#[derive(Deserialize)]
-struct Form {
-    figure: String,
-    place: String,
-    setting: String,
-    unit: SeriesUnit,
-    statistic: Statistic,
-    better: Option<BetterValue>,
-    blocks: Vec<String>,
 }
 
 /// When a run was measured, and what else the machine did meanwhile.
@@ -283,7 +259,7 @@ impl Saved {
             return Err(format!("a measurement of {measurement} without series; it was edited"));
         };
         let series = series.iter().enumerate().map(|(index, series)| {
-            SavedSeries::from_json(series.clone())
+            SavedSeries::deserialize(series)
                 .map_err(|error| format!("series {}: {error}", index + 1))
         });
         Ok(Saved {
@@ -431,9 +407,9 @@ mod tests {
     #[test]
     fn a_block_is_read_as_it_was_written() {
         let block = Block::of_times(&mut [1_500, 1_400, 1_500, 123_456, 1_500]);
-        assert_eq!(block.to_line(), "1400 1500x3 123500");
+        assert_eq!(String::from(block.clone()), "1400 1500x3 123500");
         assert_eq!(Block::parse("1400 1500x3 123500"), Some(block));
-        assert_eq!(Block::parse(&Block::of(0.125).to_line()), Some(Block::of(0.125)));
+        assert_eq!(Block::parse(&String::from(Block::of(0.125))), Some(Block::of(0.125)));
         assert_eq!(Block::parse(""), Some(Block::default()));
         for line in ["1x0", "x", "1x", "a", "NaN", "inf", "1x99999999999999", "-", "2 1", "1 1"] {
             assert_eq!(Block::parse(line), None, "{line}");
@@ -477,6 +453,6 @@ mod tests {
     fn a_series_is_read_as_it_was_written() {
         let series =
             SavedSeries::times("wake latency", "CPU 1", "C6", Block::divided(&[5, 5, 1_000]));
-        assert_eq!(SavedSeries::from_json(series.to_json()), Ok(series));
+        assert_eq!(SavedSeries::deserialize(serde_json::json!(series)).unwrap(), series);
     }
 }

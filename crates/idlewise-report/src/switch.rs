@@ -1,7 +1,7 @@
 //! The output of `idlewise measure switch`: how fast two threads that pass a token switch, for each
 //! way to pass it and each distance of their CPUs.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::saved::{BetterValue, Block, SavedSeries, SeriesUnit};
 use crate::statistics::median;
@@ -23,7 +23,7 @@ pub struct SwitchFigures {
 }
 
 /// Something that was not measured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Absent {
     /// What it is.
     pub what: String,
@@ -32,11 +32,6 @@ pub struct Absent {
 }
 
 impl Absent {
-    /// Returns the form in which it is saved.
-    pub fn to_json(&self) -> Value {
-        json!({ "what": self.what, "reason": self.reason })
-    }
-
     /// Returns it as a line of text.
     pub fn to_line(&self) -> String {
         format!("{}: not measured: {}", self.what, self.reason)

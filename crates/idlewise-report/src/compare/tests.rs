@@ -274,7 +274,7 @@ fn a_damaged_file_is_refused_or_compared() {
     let document = serde_json::json!({
         "measurement": "ipi",
         "machine": [{ "fact": "kernel", "value": "6.12.1" }],
-        "series": [a.to_json()],
+        "series": [a],
     });
     let text = document.to_string();
     let whole = Saved::from_json(&text).unwrap();

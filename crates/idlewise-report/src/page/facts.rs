@@ -1,6 +1,11 @@
 //! What the page's script reads. `page/src/format.ts` has the same types: a change is made on both
 //! sides at once.
 
+#![expect(
+    missing_docs,
+    reason = "as in the module's table, a log's metadata, a machine's file and docs/columns.md"
+)]
+
 use idlewise_sim::Basis;
 use serde::Serialize;
 
@@ -25,7 +30,6 @@ pub enum PageKind {
 
 /// Everything in the page except its columns.
 #[derive(Clone, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "the module's table says what each list holds")]
 pub struct Facts {
     pub schema: u32,
     pub kind: PageKind,
@@ -61,7 +65,6 @@ pub struct Facts {
 /// What a figure rests on, strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "they say it")]
 pub enum BasisKind {
     Recorded,
     Measured,
@@ -100,7 +103,6 @@ impl From<Basis> for BasisKind {
 
 /// A log.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "as in the log's metadata")]
 pub struct LogFacts {
     pub name: String,
     pub gap_count: u64,
@@ -151,7 +153,6 @@ pub struct DoubtFacts {
 
 /// A machine.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "as in the machine's file")]
 pub struct MachineFacts {
     pub id: String,
     pub title: String,
@@ -168,7 +169,6 @@ pub struct MachineFacts {
 
 /// An idle state of a machine.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "as in the machine's file")]
 pub struct StateFacts {
     pub name: String,
     pub exit_latency_ns: u64,
@@ -197,7 +197,6 @@ pub struct GovernorFacts {
 /// The part of a governor in the ranking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "they say it")]
 pub enum GovernorRole {
     Governor,
     Bound,
@@ -231,7 +230,6 @@ pub struct Verdict {
 
 /// A fact with its basis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct VerdictFact {
     pub text: String,
     pub basis: BasisKind,
@@ -239,7 +237,6 @@ pub struct VerdictFact {
 
 /// What a governor did. Indices are those of the lists in [`Facts`].
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "as in docs/columns.md")]
 pub struct ResultFacts {
     pub log: Option<usize>,
     pub machine: usize,
@@ -259,7 +256,6 @@ pub struct ResultFacts {
 
 /// A quantile of the delays.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct QuantileFacts {
     pub quantile: f64,
     pub ns: u64,
@@ -267,7 +263,6 @@ pub struct QuantileFacts {
 
 /// The counts of a state.
 #[derive(Clone, Copy, Debug, Serialize)]
-#[expect(missing_docs, reason = "as in docs/columns.md")]
 pub struct StateCounts {
     pub entry_count: u64,
     pub stay_ns: u64,
@@ -277,7 +272,6 @@ pub struct StateCounts {
 
 /// The least energy for a delay: what the oracle reaches at these prices.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct FrontFacts {
     pub log: Option<usize>,
     pub machine: usize,
@@ -286,7 +280,6 @@ pub struct FrontFacts {
 
 /// A vertex of the front.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct FrontPoint {
     pub lambda_mw: f64,
     pub energy_uj: f64,
@@ -310,7 +303,6 @@ pub struct RegretFacts {
 
 /// A governor on a CPU.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct CpuFacts {
     pub log: usize,
     pub cpu: u16,
@@ -324,7 +316,6 @@ pub struct CpuFacts {
 
 /// What ended gaps.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct WakeFacts {
     pub log: usize,
     pub reason: String,
@@ -357,7 +348,6 @@ pub struct DetailFacts {
 
 /// The columns of gaps. A column that is missing is unknown.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "the module's table says it")]
 pub struct DetailColumns {
     pub cpu: ColumnRef,
     pub busy: ColumnRef,
@@ -380,7 +370,6 @@ pub struct DetailColumns {
 
 /// What a governor did in each gap that has a row.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct CourseFacts {
     pub log: usize,
     pub machine: usize,
@@ -390,7 +379,6 @@ pub struct CourseFacts {
 
 /// The columns of a course.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "the module's table says it")]
 pub struct CourseColumns {
     pub state: ColumnRef,
     pub verdict: ColumnRef,
@@ -446,7 +434,6 @@ impl TableFacts {
 
 /// A column of a table.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "as in docs/columns.md")]
 pub struct TableColumn {
     pub name: String,
     /// The unit of the cells' texts.
@@ -459,7 +446,6 @@ pub struct TableColumn {
 
 /// A cell: as it is shown, and as it is sorted and copied, in the column's base unit.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct TableCell {
     pub text: String,
     pub value: Value,
@@ -486,7 +472,6 @@ pub struct Chart {
 /// What a chart draws.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-#[expect(missing_docs, reason = "they say it")]
 pub enum Drawing {
     /// How far each input moves a figure.
     Tornado { unit: String, base: f64, base_name: String, rows: Vec<TornadoRow> },
@@ -500,7 +485,6 @@ pub enum Drawing {
 
 /// An input of a tornado: the figure at both ends of its range, and what the ends are.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct TornadoRow {
     pub name: String,
     pub low: f64,
@@ -511,7 +495,6 @@ pub struct TornadoRow {
 
 /// An axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct Axis {
     pub name: String,
     pub unit: String,
@@ -520,7 +503,6 @@ pub struct Axis {
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct LineSeries {
     pub name: String,
     pub points: Vec<LinePoint>,
@@ -528,7 +510,6 @@ pub struct LineSeries {
 
 /// A point of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct LinePoint {
     pub x: f64,
     pub y: f64,
@@ -536,7 +517,6 @@ pub struct LinePoint {
 
 /// A distribution.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct QuantileSeries {
     pub name: String,
     pub points: Vec<QuantilePoint>,
@@ -544,7 +524,6 @@ pub struct QuantileSeries {
 
 /// A point of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct QuantilePoint {
     pub quantile: f64,
     pub value: f64,
@@ -552,7 +531,6 @@ pub struct QuantilePoint {
 
 /// An estimate with its interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct IntervalRow {
     pub name: String,
     /// Rows of a group are drawn together.
@@ -564,7 +542,6 @@ pub struct IntervalRow {
 
 /// The lines under the tables.
 #[derive(Clone, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct NoteFacts {
     pub basis: Vec<BasisNote>,
     pub doubts: Vec<DoubtFacts>,
@@ -572,7 +549,6 @@ pub struct NoteFacts {
 
 /// What has a basis.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct BasisNote {
     pub basis: BasisKind,
     pub text: String,
@@ -580,7 +556,6 @@ pub struct BasisNote {
 
 /// Where something comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "they say it")]
 pub struct Provenance {
     pub name: String,
     pub value: String,

@@ -63,8 +63,6 @@ pub struct Family {
     pub name: &'static str,
     /// What it does.
     pub kind: Kind,
-    /// The unit in which its name ends; empty if it has none.
-    pub unit: &'static str,
     /// The labels of each sample.
     pub labels: &'static [&'static str],
     /// What it is, in a sentence.
@@ -72,6 +70,11 @@ pub struct Family {
 }
 
 impl Family {
+    /// The unit in which its name ends, if it has one.
+    fn unit(&self) -> Option<&'static str> {
+        ["seconds", "joules"].into_iter().find(|unit| self.name.ends_with(unit))
+    }
+
     /// Returns the name of its samples.
     pub fn sample_name(&self) -> Cow<'static, str> {
         match self.kind {
@@ -81,14 +84,16 @@ impl Family {
     }
 }
 
-const fn family(
+const fn counter(
     name: &'static str,
-    kind: Kind,
-    unit: &'static str,
     labels: &'static [&'static str],
     help: &'static str,
 ) -> Family {
-    Family { name, kind, unit, labels, help }
+    Family { name, kind: Kind::Counter, labels, help }
+}
+
+const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Family {
+    Family { name, kind: Kind::Gauge, labels, help }
 }
 
 /// The labels of what is counted for each CPU, and for each state. Of a package or another group, its own label takes the
@@ -98,118 +103,79 @@ const STATE: &[&str] = &["cpu", "package", "core", "state"];
 /// The labels of what a driver declares, which is the same for many CPUs.
 const TABLE: &[&str] = &["state", "cpus"];
 
-const RESIDENCY: Family = family(
+const RESIDENCY: Family = counter(
     "idlewise_state_residency_seconds",
-    Kind::Counter,
-    "seconds",
     STATE,
     "Time requested in an idle state, counted by the kernel when a stay ends.",
 );
-const ENTRIES: Family = family(
-    "idlewise_state_entries",
-    Kind::Counter,
-    "",
-    STATE,
-    "Entries of an idle state, counted by the kernel.",
-);
-const TOO_DEEP: Family = family(
+const ENTRIES: Family =
+    counter("idlewise_state_entries", STATE, "Entries of an idle state, counted by the kernel.");
+const TOO_DEEP: Family = counter(
     "idlewise_state_too_deep",
-    Kind::Counter,
-    "",
     STATE,
     "Stays shorter than the state's target residency while a shallower state was enabled (the kernel's 'above').",
 );
-const TOO_SHALLOW: Family = family(
+const TOO_SHALLOW: Family = counter(
     "idlewise_state_too_shallow",
-    Kind::Counter,
-    "",
     STATE,
     "Stays long enough for a deeper state that was enabled (the kernel's 'below').",
 );
-const REJECTED: Family = family(
+const REJECTED: Family = counter(
     "idlewise_state_rejected",
-    Kind::Counter,
-    "",
     STATE,
     "Requests for an idle state that the processor or the firmware refused.",
 );
-const DISABLED: Family = family(
+const DISABLED: Family = gauge(
     "idlewise_state_disabled",
-    Kind::Gauge,
-    "",
     STATE,
     "On how many CPUs somebody disabled an idle state: of one CPU, 1 or 0.",
 );
-const EXIT_LATENCY: Family = family(
+const EXIT_LATENCY: Family = gauge(
     "idlewise_state_exit_latency_seconds",
-    Kind::Gauge,
-    "seconds",
     TABLE,
     "Exit latency of an idle state, as the driver declares it.",
 );
-const TARGET_RESIDENCY: Family = family(
+const TARGET_RESIDENCY: Family = gauge(
     "idlewise_state_target_residency_seconds",
-    Kind::Gauge,
-    "seconds",
     TABLE,
     "Target residency of an idle state, as the driver declares it.",
 );
-const READABLE: Family = family(
+const READABLE: Family = gauge(
     "idlewise_cpu_readable",
-    Kind::Gauge,
-    "",
     CPU,
     "How many CPUs could be read: of one CPU, 1, or 0 while it is offline.",
 );
-const IDLE: Family = family(
+const IDLE: Family = counter(
     "idlewise_cpu_idle_seconds",
-    Kind::Counter,
-    "seconds",
     CPU,
     "Idle time of CPUs by /proc/stat, which counts on during a stay.",
 );
-const CPU_LIMIT: Family = family(
+const CPU_LIMIT: Family = gauge(
     "idlewise_cpu_latency_limit_seconds",
-    Kind::Gauge,
-    "seconds",
     CPU,
     "Lowest limit of a CPU's exit latency (PM QoS); absent if there is none, 0 if it may only poll.",
 );
-const MACHINE_LIMIT: Family = family(
+const MACHINE_LIMIT: Family = gauge(
     "idlewise_latency_limit_seconds",
-    Kind::Gauge,
-    "seconds",
     &[],
     "Limit of the exit latency of all CPUs (/dev/cpu_dma_latency); absent if nobody holds one.",
 );
-const ENERGY: Family = family(
+const ENERGY: Family = counter(
     "idlewise_energy_joules",
-    Kind::Counter,
-    "joules",
     &["domain"],
     "Energy by the processor's counters (RAPL) since the exporter was started.",
 );
-const DRIVER: Family = family(
+const DRIVER: Family = gauge(
     "idlewise_cpuidle_info",
-    Kind::Gauge,
-    "",
     &["driver", "governor", "kernel"],
     "The cpuidle driver, the governor and the kernel, always 1.",
 );
-const BUILD: Family = family(
+const BUILD: Family = gauge(
     "idlewise_build_info",
-    Kind::Gauge,
-    "",
     &["version", "commit"],
     "The version and the commit of idlewise, always 1.",
 );
-const READ: Family = family(
-    "idlewise_read_seconds",
-    Kind::Gauge,
-    "seconds",
-    &[],
-    "How long reading all counters took.",
-);
+const READ: Family = gauge("idlewise_read_seconds", &[], "How long reading all counters took.");
 
 /// All metrics, in the order in which they are written.
 pub const FAMILIES: [Family; 16] = [
@@ -451,8 +417,8 @@ impl Writer<'_> {
             Kind::Gauge => "gauge",
         };
         let _ = writeln!(self.out, "# HELP {name} {}\n# TYPE {name} {kind}", family.help);
-        if self.form == Form::OpenMetrics && !family.unit.is_empty() {
-            let _ = writeln!(self.out, "# UNIT {name} {}", family.unit);
+        if let (Form::OpenMetrics, Some(unit)) = (self.form, family.unit()) {
+            let _ = writeln!(self.out, "# UNIT {name} {unit}");
         }
     }
 

@@ -89,53 +89,41 @@ impl Row {
     }
 }
 
-/// The place of each column. Unknown columns, and those that only label rows, are ignored.
-pub(super) struct Columns {
-    pub(super) enable: Column,
-    pub(super) clock_select_ns: Column,
-    pub(super) sleep_length_ns: Column,
-    pub(super) delta_next_ns: Column,
-    pub(super) tick_stopped: Column,
-    pub(super) latency_req_ns: Column,
-    pub(super) iowaiters: Column,
-    pub(super) disabled_mask: Column,
-    pub(super) state: Column,
-    pub(super) stop_tick: Column,
-    pub(super) sleep_length_calls: Column,
-    pub(super) entered: Column,
-    pub(super) residency_ns: Column,
-    pub(super) poll_time_limit: Column,
-    pub(super) poll_limit_init_ns: Column,
-    pub(super) clock_reflect_ns: Column,
-    pub(super) got_tick_seen: Column,
-    pub(super) dev_last_state_idx: Column,
-    pub(super) dev_poll_time_limit: Column,
-    pub(super) dev_poll_limit_ns: Column,
+/// Columns of the same names as its fields.
+macro_rules! columns {
+    [$($name:ident),+ $(,)?] => {
+        /// The place of each column. Unknown columns, and those that only label rows, are ignored.
+        pub(super) struct Columns {
+            $(pub(super) $name: Column,)+
+        }
+
+        impl Columns {
+            pub(super) fn find<R: BufRead>(lines: &Lines<R>) -> Result<Self, DecisionLogError> {
+                Ok(Columns { $($name: lines.column(stringify!($name))?,)+ })
+            }
+        }
+    };
 }
 
-impl Columns {
-    pub(super) fn find<R: BufRead>(lines: &Lines<R>) -> Result<Self, DecisionLogError> {
-        Ok(Columns {
-            enable: lines.column("enable")?,
-            clock_select_ns: lines.column("clock_select_ns")?,
-            sleep_length_ns: lines.column("sleep_length_ns")?,
-            delta_next_ns: lines.column("delta_next_ns")?,
-            tick_stopped: lines.column("tick_stopped")?,
-            latency_req_ns: lines.column("latency_req_ns")?,
-            iowaiters: lines.column("iowaiters")?,
-            disabled_mask: lines.column("disabled_mask")?,
-            state: lines.column("state")?,
-            stop_tick: lines.column("stop_tick")?,
-            sleep_length_calls: lines.column("sleep_length_calls")?,
-            entered: lines.column("entered")?,
-            residency_ns: lines.column("residency_ns")?,
-            poll_time_limit: lines.column("poll_time_limit")?,
-            poll_limit_init_ns: lines.column("poll_limit_init_ns")?,
-            clock_reflect_ns: lines.column("clock_reflect_ns")?,
-            got_tick_seen: lines.column("got_tick_seen")?,
-            dev_last_state_idx: lines.column("dev_last_state_idx")?,
-            dev_poll_time_limit: lines.column("dev_poll_time_limit")?,
-            dev_poll_limit_ns: lines.column("dev_poll_limit_ns")?,
-        })
-    }
-}
+columns![
+    enable,
+    clock_select_ns,
+    sleep_length_ns,
+    delta_next_ns,
+    tick_stopped,
+    latency_req_ns,
+    iowaiters,
+    disabled_mask,
+    state,
+    stop_tick,
+    sleep_length_calls,
+    entered,
+    residency_ns,
+    poll_time_limit,
+    poll_limit_init_ns,
+    clock_reflect_ns,
+    got_tick_seen,
+    dev_last_state_idx,
+    dev_poll_time_limit,
+    dev_poll_limit_ns,
+];

@@ -8,6 +8,11 @@ use idlewise_trace::causes::Step;
 
 use crate::replay::{Delays, Tally};
 
+/// Adds these fields of one sum to another's.
+macro_rules! add {
+    ($sum:expr, $more:expr, $($field:ident),+) => { $($sum.$field += $more.$field;)+ };
+}
+
 /// What workloads record: time spans by name, and counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
@@ -116,13 +121,8 @@ impl IpiCounts {
     }
 
     fn merge(&mut self, other: &IpiCounts) {
-        self.requested_count += other.requested_count;
-        self.sent_count += other.sent_count;
-        self.received_count += other.received_count;
-        self.stored_count += other.stored_count;
-        self.free_ride_count += other.free_ride_count;
-        self.batched_count += other.batched_count;
-        self.sender_ns += other.sender_ns;
+        add!(self, other, requested_count, sent_count, received_count, stored_count);
+        add!(self, other, free_ride_count, batched_count, sender_ns);
     }
 }
 
@@ -164,18 +164,12 @@ impl CoreTally {
     }
 
     fn merge(&mut self, other: &CoreTally) {
-        self.running_ns += other.running_ns;
-        self.waking_ns += other.waking_ns;
+        add!(self, other, running_ns, waking_ns, package_idle_ns, package_entry_count);
+        add!(self, other, running_uj, idle_uj, package_uj, frequency_ns);
         for i in 0..STATE_COUNT_MAX {
             self.residency_ns[i] += other.residency_ns[i];
             self.entry_count[i] += other.entry_count[i];
         }
-        self.package_idle_ns += other.package_idle_ns;
-        self.package_entry_count += other.package_entry_count;
-        self.running_uj += other.running_uj;
-        self.idle_uj += other.idle_uj;
-        self.package_uj += other.package_uj;
-        self.frequency_ns += other.frequency_ns;
     }
 }
 
@@ -251,26 +245,15 @@ impl Report {
 
     /// Adds another run of the same machine and workload.
     pub fn merge(&mut self, other: &Report) {
-        self.duration_ns += other.duration_ns;
-        self.run_count += other.run_count;
+        add!(self, other, duration_ns, run_count, event_count, busy_ns, exit_ns, irq_ns, idle_ns);
         self.cpu_count = other.cpu_count;
         self.core_count = other.core_count;
-        self.event_count += other.event_count;
         self.idle.merge(&other.idle);
-        self.busy_ns += other.busy_ns;
-        self.exit_ns += other.exit_ns;
-        self.irq_ns += other.irq_ns;
-        self.idle_ns += other.idle_ns;
         self.cores.merge(&other.cores);
         self.ipis.merge(&other.ipis);
         let (mine, theirs) = (&mut self.tasks, &other.tasks);
-        mine.spawned_count += theirs.spawned_count;
-        mine.exited_count += theirs.exited_count;
-        mine.blocked_count += theirs.blocked_count;
-        mine.runnable_count += theirs.runnable_count;
-        mine.sent_count += theirs.sent_count;
-        mine.taken_count += theirs.taken_count;
-        mine.left_count += theirs.left_count;
+        add!(mine, theirs, spawned_count, exited_count, blocked_count, runnable_count);
+        add!(mine, theirs, sent_count, taken_count, left_count);
         self.metrics.merge(&other.metrics);
         self.gaps.extend_from_slice(&other.gaps);
         self.steps.extend_from_slice(&other.steps);
