@@ -26,11 +26,11 @@ pub fn with_default(default: &'static str) -> impl FnOnce(Arg) -> Arg {
 
 /// `--governor` and its options.
 pub const ROLES: Roles = &[
-    ("governor", BundleRole::Governor),
-    ("patch", BundleRole::Patch),
-    ("kernel", BundleRole::Plain),
-    ("kernel-source", BundleRole::KernelSource),
-    ("unconfined", UNCONFINED),
+    (BundleRole::Governor, &["governor"]),
+    (BundleRole::Patch, &["patch"]),
+    (BundleRole::Plain, &["kernel"]),
+    (BundleRole::KernelSource, &["kernel-source"]),
+    (UNCONFINED, &["unconfined"]),
 ];
 
 /// The governors that the user named, in order.

@@ -22,7 +22,7 @@ pub struct Joining {
 
 impl Joining {
     /// Its role in a bundle.
-    pub const ROLES: Roles = &[("topology", BundleRole::InTable)];
+    pub const ROLES: Roles = &[(BundleRole::InTable, &["topology"])];
 
     /// Whether a topology was given.
     pub fn is_given(&self) -> bool {

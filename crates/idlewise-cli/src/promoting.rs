@@ -15,7 +15,7 @@ pub struct Promoting {
 
 impl Promoting {
     /// Its role in a bundle.
-    pub const ROLES: Roles = &[("states", BundleRole::Plain)];
+    pub const ROLES: Roles = &[(BundleRole::Plain, &["states"])];
 
     /// Returns whether any state was named.
     pub fn is_asked(&self) -> bool {

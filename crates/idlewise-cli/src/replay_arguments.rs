@@ -74,25 +74,21 @@ pub struct ReplayArguments {
 
 /// What all commands that replay have.
 pub const ROLES: Roles = &[
-    ("logs", BundleRole::Log),
-    ("machines", BundleRole::Machine),
-    ("hz", BundleRole::Plain),
-    ("lambda_mw", BundleRole::Plain),
-    ("latency_limit_us", BundleRole::Plain),
-    ("disabled", BundleRole::Plain),
-    ("states", BundleRole::Plain),
-    ("tick_work_ns", BundleRole::Plain),
-    ("by_log", BundleRole::InTable),
-    ("max_unpacked", BundleRole::Here),
-    ("doubts", BundleRole::Plain),
-    ("json", BundleRole::Form),
-    ("csv", BundleRole::Form),
+    (BundleRole::Log, &["logs"]),
+    (BundleRole::Machine, &["machines"]),
+    (
+        BundleRole::Plain,
+        &["hz", "lambda_mw", "latency_limit_us", "disabled", "states", "tick_work_ns", "doubts"],
+    ),
+    (BundleRole::InTable, &["by_log"]),
+    (BundleRole::Here, &["max_unpacked"]),
+    (BundleRole::Form, &["json", "csv"]),
 ];
 /// What others share with them.
 pub const SHOWN: Roles = &[
-    ("max_unpacked", BundleRole::Here),
-    ("doubts", BundleRole::Plain),
-    ("json", BundleRole::Form),
+    (BundleRole::Here, &["max_unpacked"]),
+    (BundleRole::Plain, &["doubts"]),
+    (BundleRole::Form, &["json"]),
 ];
 
 impl ReplayArguments {

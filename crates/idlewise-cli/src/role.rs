@@ -36,8 +36,8 @@ pub enum BundleRole {
     Refused(&'static str),
 }
 
-/// Options and operands by their names in the parser.
-pub type Roles = &'static [(&'static str, BundleRole)];
+/// Options and operands of each role, by their names in the parser.
+pub type Roles = &'static [(BundleRole, &'static [&'static str])];
 
 /// What the command writes.
 pub const OUTPUT: BundleRole =

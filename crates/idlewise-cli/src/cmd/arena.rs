@@ -128,15 +128,11 @@ struct Unit<'a> {
 
 /// Its own options in a bundle.
 pub const ROLES: Roles = &[
-    ("logs", BundleRole::Log),
-    ("machines", BundleRole::Machine),
-    ("lambdas", BundleRole::Plain),
-    ("shapes", BundleRole::Plain),
-    ("hz", BundleRole::Plain),
-    ("store", OUTPUT),
-    ("plot", OUTPUT),
-    ("force", OUTPUT),
-    ("csv", BundleRole::Form),
+    (BundleRole::Log, &["logs"]),
+    (BundleRole::Machine, &["machines"]),
+    (BundleRole::Plain, &["lambdas", "shapes", "hz"]),
+    (OUTPUT, &["store", "plot", "force"]),
+    (BundleRole::Form, &["csv"]),
 ];
 
 impl Arena {

@@ -87,15 +87,10 @@ pub struct Compare {
 
 /// Its options in a bundle.
 pub const ROLES: Roles = &[
-    ("a", BundleRole::Saved),
-    ("b", BundleRole::Saved),
-    ("more_a", BundleRole::Saved),
-    ("more_b", BundleRole::Saved),
-    ("a_setting", BundleRole::Plain),
-    ("b_setting", BundleRole::Plain),
-    ("percentiles", BundleRole::InText),
-    ("json", BundleRole::Form),
-    ("csv", BundleRole::Form),
+    (BundleRole::Saved, &["a", "b", "more_a", "more_b"]),
+    (BundleRole::Plain, &["a_setting", "b_setting"]),
+    (BundleRole::InText, &["percentiles"]),
+    (BundleRole::Form, &["json", "csv"]),
 ];
 
 impl Compare {

@@ -149,17 +149,14 @@ struct Request {
 
 /// Its own options in a bundle.
 pub const ROLES: Roles = &[
-    ("machine", BundleRole::Machine),
-    ("workload", BundleRole::Workload),
-    ("list", LIST),
-    ("sets", BundleRole::Plain),
-    ("disabled", BundleRole::Plain),
-    ("latency_limit_us", BundleRole::Plain),
-    ("duration_ms", BundleRole::Plain),
-    ("seed", BundleRole::Plain),
-    ("replicates", BundleRole::Plain),
-    ("trace", OUTPUT),
-    ("force", OUTPUT),
+    (BundleRole::Machine, &["machine"]),
+    (BundleRole::Workload, &["workload"]),
+    (LIST, &["list"]),
+    (
+        BundleRole::Plain,
+        &["sets", "disabled", "latency_limit_us", "duration_ms", "seed", "replicates"],
+    ),
+    (OUTPUT, &["trace", "force"]),
 ];
 
 impl Simulate {

@@ -94,14 +94,9 @@ pub struct Study {
 
 /// Its options in a bundle.
 pub const ROLES: Roles = &[
-    ("name", BundleRole::Plain),
-    ("changes", BundleRole::Plain),
-    ("sources", BundleRole::Plain),
-    ("inputs", BundleRole::Plain),
-    ("pages", OUTPUT),
-    ("report", OUTPUT),
-    ("force", OUTPUT),
-    ("json", BundleRole::Form),
+    (BundleRole::Plain, &["name", "changes", "sources", "inputs"]),
+    (OUTPUT, &["pages", "report", "force"]),
+    (BundleRole::Form, &["json"]),
 ];
 
 impl Study {

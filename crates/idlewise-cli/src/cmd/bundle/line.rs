@@ -31,7 +31,7 @@ impl Bundled {
     /// The role of an option, which stands beside the option in the command's file.
     fn role(&self, id: &str) -> Option<BundleRole> {
         let mut roles = self.roles.iter().copied().flatten();
-        roles.find(|(known, _)| *known == id).map(|(_, role)| *role)
+        roles.find(|(_, ids)| ids.contains(&id)).map(|(role, _)| *role)
     }
 }
 
@@ -381,7 +381,7 @@ mod tests {
             for id in &ids {
                 assert!(command.role(id).is_some(), "{} {id}", command.name);
             }
-            for (known, _) in command.roles.iter().copied().flatten() {
+            for known in command.roles.iter().copied().flatten().flat_map(|(_, known)| *known) {
                 assert!(ids.contains(known), "{} has no {known}", command.name);
             }
         }

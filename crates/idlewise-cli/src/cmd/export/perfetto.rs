@@ -93,14 +93,17 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether a stay was too deep, and too shallow, as counts.
+fn misses(verdict: Verdict) -> [u64; 2] {
+    [Verdict::TooDeep, Verdict::TooShallow].map(|miss| u64::from(verdict == miss))
+}
+
 /// The tracks of a governor on one CPU.
 struct Stays {
     shared: Arc<Mutex<Shared>>,
     track: Track,
-    too_deep: Track,
-    too_shallow: Track,
-    too_deep_count: u64,
-    too_shallow_count: u64,
+    /// Counters of the stays that were too deep, and of those too shallow, and how far they are.
+    misses: [(Track, u64); 2],
     last_end_ns: u64,
     /// How many of this gap's stays have their own slice.
     written_count: u64,
@@ -113,8 +116,7 @@ struct MoreStays {
     begin_ns: u64,
     end_ns: u64,
     stay_count: u64,
-    too_deep_count: u64,
-    too_shallow_count: u64,
+    miss_counts: [u64; 2],
 }
 
 impl Observer for Stays {
@@ -133,16 +135,16 @@ impl Observer for Stays {
         }
         let more = self.more(gap, stay.at_ns, stay.at_ns + stay.stay_ns);
         more.stay_count += 1;
-        more.too_deep_count += u64::from(stay.verdict == Verdict::TooDeep);
-        more.too_shallow_count += u64::from(stay.verdict == Verdict::TooShallow);
+        let misses = misses(stay.verdict);
+        more.miss_counts.iter_mut().zip(misses).for_each(|(sum, count)| *sum += count);
     }
 
     fn repeat(&mut self, gap: &IdleGap, repetition: &Repetition) {
         let Repetition { at_ns, span_ns, count, once, .. } = repetition;
         let more = self.more(gap, *at_ns, at_ns + count * span_ns);
         more.stay_count += count * once.decision_count();
-        more.too_deep_count += count * once.too_deep_count();
-        more.too_shallow_count += count * once.too_shallow_count();
+        more.miss_counts[0] += count * once.too_deep_count();
+        more.miss_counts[1] += count * once.too_shallow_count();
     }
 }
 
@@ -152,10 +154,10 @@ impl Stays {
         Ok(Stays {
             shared: Arc::clone(shared),
             track: writer.slices(group, name)?,
-            too_deep: writer.counter(group, &format!("{name}: too deep"))?,
-            too_shallow: writer.counter(group, &format!("{name}: too shallow"))?,
-            too_deep_count: 0,
-            too_shallow_count: 0,
+            misses: [
+                (writer.counter(group, &format!("{name}: too deep"))?, 0),
+                (writer.counter(group, &format!("{name}: too shallow"))?, 0),
+            ],
             last_end_ns: 0,
             written_count: 0,
             more: None,
@@ -182,8 +184,7 @@ impl Stays {
             begin_ns,
             end_ns: begin_ns,
             stay_count: 0,
-            too_deep_count: 0,
-            too_shallow_count: 0,
+            miss_counts: [0; 2],
         });
         more.end_ns = more.end_ns.max(start_ns.saturating_add(to_ns));
         more
@@ -195,22 +196,14 @@ impl Stays {
         gap: &IdleGap,
         more: MoreStays,
     ) -> io::Result<()> {
-        let MoreStays { begin_ns, end_ns, stay_count, too_deep_count, too_shallow_count } = more;
+        let MoreStays { begin_ns, end_ns, stay_count, miss_counts } = more;
         self.last_end_ns = end_ns;
         let mut values = [None; ANNOTATIONS.len()];
         (values[0], values[1]) = (Some(gap.gap_ns), gap.sleep_length_ns);
         values[ANNOTATIONS.len() - 1] = Some(stay_count);
         let fit = verdict_index(Verdict::Fit);
         write_slice(writer, self.track, begin_ns..end_ns, MORE_STAYS_NAME, fit, &values)?;
-        if too_deep_count > 0 {
-            self.too_deep_count += too_deep_count;
-            writer.count(self.too_deep, end_ns, self.too_deep_count)?;
-        }
-        if too_shallow_count > 0 {
-            self.too_shallow_count += too_shallow_count;
-            writer.count(self.too_shallow, end_ns, self.too_shallow_count)?;
-        }
-        Ok(())
+        self.count(writer, end_ns, miss_counts)
     }
 
     fn write<W: Write>(
@@ -231,17 +224,23 @@ impl Stays {
         if stay.end == StayEnd::Tick {
             writer.instant(self.track, end_ns, TICK_NAME, TICK)?;
         }
-        match stay.verdict {
-            Verdict::Fit => Ok(()),
-            Verdict::TooDeep => {
-                self.too_deep_count += 1;
-                writer.count(self.too_deep, end_ns, self.too_deep_count)
-            }
-            Verdict::TooShallow => {
-                self.too_shallow_count += 1;
-                writer.count(self.too_shallow, end_ns, self.too_shallow_count)
+        self.count(writer, end_ns, misses(stay.verdict))
+    }
+
+    /// Adds to the counters of misses.
+    fn count<W: Write>(
+        &mut self,
+        writer: &mut TraceWriter<W>,
+        at_ns: u64,
+        counts: [u64; 2],
+    ) -> io::Result<()> {
+        for ((track, sum), count) in self.misses.iter_mut().zip(counts) {
+            if count > 0 {
+                *sum += count;
+                writer.count(*track, at_ns, *sum)?;
             }
         }
+        Ok(())
     }
 }
 

@@ -462,7 +462,7 @@ impl Counters {
                 "is_virtual_machine": is_virtual_machine(root),
                 "all": measure_counters_table("", &a),
                 "each": measure_counters_table("", &each),
-                "absent": lacks.iter().map(Absent::to_json).collect::<Vec<_>>(),
+                "absent": lacks,
             });
             let series = a.iter().map(|line| line.series(""));
             let document = saved("counters", &facts(root), series, &notes, document);
@@ -515,7 +515,7 @@ impl Counters {
                 "a": self.ab[0],
                 "b": self.ab[1],
                 "lines": comparison.table(""),
-                "absent": lacks.iter().map(Absent::to_json).collect::<Vec<_>>(),
+                "absent": lacks,
             });
             let series = [of(0), of(1)].into_iter().flat_map(|one| one.series);
             let document = saved("counters", &facts(root), series, &notes, document);
@@ -560,7 +560,7 @@ impl Counters {
             });
             let document = json!({
                 "counted": counted.collect::<Vec<_>>(),
-                "absent": lacks.iter().map(Absent::to_json).collect::<Vec<_>>(),
+                "absent": lacks,
             });
             return out.json(SCHEMA, &document);
         }

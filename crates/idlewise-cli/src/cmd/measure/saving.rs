@@ -63,13 +63,12 @@ pub fn saved(
     notes: &Notes,
     mut document: Value,
 ) -> Value {
-    let series: Vec<Value> = series.into_iter().map(|one| one.to_json()).collect();
     document["measurement"] = measurement.into();
     document["program"] = PROGRAM.into();
     document["date"] = today().into();
     document["conditions"] = json!(conditions());
     document["machine"] = json!(machine);
-    document["series"] = series.into();
+    document["series"] = json!(series.into_iter().collect::<Vec<_>>());
     document["bases"] = notes.bases_json();
     document["doubts"] = json!(notes.counted_doubts());
     document

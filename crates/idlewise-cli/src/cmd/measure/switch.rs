@@ -235,7 +235,7 @@ impl Switch {
             "slice_ms": self.slice_ms,
             "is_virtual_machine": is_virtual_machine(root),
             "all": measure_switch_table("", figures),
-            "absent": absent.iter().map(Absent::to_json).collect::<Vec<_>>(),
+            "absent": absent,
         });
         saved("switch", &machine, series, notes, document)
     }

@@ -226,20 +226,23 @@ struct Answer<'a> {
 
 /// Its own options in a bundle.
 pub const ROLES: Roles = &[
-    ("recording", BundleRole::Causes),
-    ("machine", BundleRole::Machine),
-    ("disabled", BundleRole::Plain),
-    ("latency_limit_us", BundleRole::Plain),
-    ("arrivals", BundleRole::Plain),
-    ("tasks", BundleRole::Plain),
-    ("requests", BundleRole::Plain),
-    ("recorded_machine", BundleRole::Machine),
-    ("recorded_governor", BundleRole::Plain),
-    ("replicates", BundleRole::Plain),
-    ("seed", BundleRole::Plain),
-    ("write_log", OUTPUT),
-    ("force", OUTPUT),
-    ("csv", BundleRole::Form),
+    (BundleRole::Causes, &["recording"]),
+    (BundleRole::Machine, &["machine", "recorded_machine"]),
+    (
+        BundleRole::Plain,
+        &[
+            "disabled",
+            "latency_limit_us",
+            "arrivals",
+            "tasks",
+            "requests",
+            "recorded_governor",
+            "replicates",
+            "seed",
+        ],
+    ),
+    (OUTPUT, &["write_log", "force"]),
+    (BundleRole::Form, &["csv"]),
 ];
 
 impl Predict {

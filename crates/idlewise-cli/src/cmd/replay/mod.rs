@@ -98,7 +98,7 @@ pub struct Replay {
 
 /// Its own options in a bundle.
 pub const ROLES: Roles =
-    &[("check_recorded", BundleRole::OnlyText), ("write_log", OUTPUT), ("force", OUTPUT)];
+    &[(BundleRole::OnlyText, &["check_recorded"]), (OUTPUT, &["write_log", "force"])];
 
 impl Replay {
     /// Replays everything that was requested, and prints it.

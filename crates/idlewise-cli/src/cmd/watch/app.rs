@@ -7,6 +7,7 @@ use idlewise_report::watch::{
 };
 
 /// Everything that is on the screen.
+#[derive(Default)]
 pub struct App {
     /// The CPUs and their states.
     pub layout: Layout,
@@ -70,28 +71,7 @@ pub enum Wish {
 impl App {
     /// Shows this machine, with nothing read so far.
     pub fn new(layout: Layout, interval_s: f64) -> Self {
-        App {
-            layout,
-            figures: None,
-            packages: Vec::new(),
-            package_lacks: Vec::new(),
-            limit_holders: Vec::new(),
-            machine_limit_lack: None,
-            interval_s,
-            grouping: Grouping::default(),
-            sort: SortKey::default(),
-            is_reversed: false,
-            matching: Matching::default(),
-            filter: String::new(),
-            typed: None,
-            is_paused: false,
-            shows_help: false,
-            offset: 0,
-            page: 1,
-            message: None,
-            is_recording: false,
-            has_colours: false,
-        }
+        App { layout, interval_s, page: 1, ..App::default() }
     }
 
     /// Returns the lines to show, in their order.
