@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use idlewise_trace::Event;
+use idlewise_trace::import::Recording as _;
 use idlewise_trace::import::perf::PerfData;
 
 use crate::perfetto_writer::{compact, compressed, file, trace};

@@ -1,6 +1,7 @@
 //! What every importer guarantees for any input.
 
 pub use idlewise_trace::Event;
+pub use idlewise_trace::import::Recording;
 pub use libfuzzer_sys;
 
 /// Defines the target for an importer, given the type that reads its recordings: the whole importer
@@ -8,6 +9,7 @@ pub use libfuzzer_sys;
 #[macro_export]
 macro_rules! importer {
     ($recording:ty) => {
+        use $crate::Recording as _;
         $crate::libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             let Ok(recording) = <$recording>::from_bytes(bytes.to_vec()) else { return };
             let mut last_at_ns = i64::MIN;

@@ -34,6 +34,21 @@ impl ReadAt for Vec<u8> {
     }
 }
 
+/// What is read, and how many bytes it has.
+pub(super) type Source = (Box<dyn ReadAt>, u64);
+
+/// Reads a file.
+pub(super) fn of_file(file: File) -> Result<Source, ImportError> {
+    let metadata = file.metadata().map_err(|source| ImportError::Io { at_byte: 0, source })?;
+    Ok((Box::new(file), metadata.len()))
+}
+
+/// Reads a file in memory.
+pub(super) fn of_bytes(bytes: Vec<u8>) -> Source {
+    let byte_count = bytes.len() as u64;
+    (Box::new(bytes), byte_count)
+}
+
 /// Opens a file that is neither a folder nor a pipe.
 pub(super) fn open(path: &Path) -> Result<File, ImportError> {
     let open = |source| ImportError::Open { path: path.to_owned(), source };

@@ -5,7 +5,7 @@ use crate::perf_writer;
 use std::collections::BTreeMap;
 
 use idlewise_trace::import::perf::PerfData;
-use idlewise_trace::import::{ReadSummary, TruncationReason};
+use idlewise_trace::import::{ReadSummary, Recording, TruncationReason};
 use idlewise_trace::{ByteOrder, Event, EventKind, Tracepoints};
 use perf_writer::{
     AUXTRACE, CALLCHAIN, COMPRESSED, COMPRESSED2, CPU, FINISHED_ROUND, ID, IDENTIFIER, PerfWriter,

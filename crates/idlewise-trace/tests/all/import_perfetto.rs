@@ -4,7 +4,7 @@
 use crate::perfetto_writer;
 
 use idlewise_trace::import::perfetto::PerfettoTrace;
-use idlewise_trace::import::{ReadSummary, TraceInfo, TruncationReason};
+use idlewise_trace::import::{ReadSummary, Recording, TraceInfo, TruncationReason};
 use idlewise_trace::{Doubt, Event, EventKind, Tracepoints};
 use perfetto_writer::{
     CpuStats, FtraceStats, Packet, bundle, compact, compressed, event, file, snapshot, trace,

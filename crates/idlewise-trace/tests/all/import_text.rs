@@ -1,7 +1,7 @@
 //! Texts of every recorder, kernel and machine that we know, whole and damaged, as events.
 
 use idlewise_trace::import::text::FtraceText;
-use idlewise_trace::import::{ReadSummary, TraceInfo, TruncationReason};
+use idlewise_trace::import::{ReadSummary, Recording, TraceInfo, TruncationReason};
 use idlewise_trace::{Doubt, Event, EventKind, IdleGap, RecordedMachine, Tracepoints, convert};
 
 fn import(text: &str) -> (Vec<Event>, TraceInfo, ReadSummary) {
@@ -214,8 +214,7 @@ fn a_text_lacks_no_events_of_another_architecture() {
         );
         let text = FtraceText::from_bytes(text.into_bytes()).unwrap();
         let recorded = RecordedMachine::default();
-        let (_, metadata) =
-            convert(Box::new(text), Vec::<IdleGap>::new(), &recorded, &|_| {}).unwrap();
+        let (_, metadata) = convert(text, Vec::<IdleGap>::new(), &recorded, &|_| {}).unwrap();
         let doubts: Vec<String> = metadata.doubts.iter().map(ToString::to_string).collect();
         doubts.join("\n")
     };

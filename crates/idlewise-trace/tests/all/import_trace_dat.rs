@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use idlewise_machine::{Arch, MachineState};
 use idlewise_trace::import::trace_dat::TraceDat;
-use idlewise_trace::import::{ImportError, ReadSummary, TruncationReason};
+use idlewise_trace::import::{ImportError, ReadSummary, Recording, TruncationReason};
 use idlewise_trace::{
     Doubt, Driver, Event, EventKind, IdleGap, MachineNote, NOTE_VERSION, NotedTable,
     RecordedMachine, Tracepoints, convert,
@@ -523,8 +523,7 @@ fn fills_the_log_from_the_note_of_our_recorder() {
     };
     let convert_with = |note: &MachineNote, recorded: &RecordedMachine| {
         let data = TraceDat::from_bytes(noted(note).file().bytes).unwrap();
-        let (mut gaps, metadata) =
-            convert(Box::new(data), Vec::<IdleGap>::new(), recorded, &|_| {}).unwrap();
+        let (mut gaps, metadata) = convert(data, Vec::<IdleGap>::new(), recorded, &|_| {}).unwrap();
         gaps.sort_by_key(|gap| (gap.cpu, gap.start_ns));
         (gaps, metadata)
     };

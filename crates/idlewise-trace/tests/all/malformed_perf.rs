@@ -9,7 +9,7 @@ use crate::perf_writer;
 use std::path::Path;
 
 use idlewise_trace::import::perf::PerfData;
-use idlewise_trace::import::{ImportError, TruncationReason};
+use idlewise_trace::import::{ImportError, Recording, TruncationReason};
 use idlewise_trace::{ByteOrder, Event};
 use malformed_files::MalformedFiles;
 use perf_writer::{CPU, IDENTIFIER, PerfWriter, RAW, SAMPLE, SAMPLE_TYPE, TIME, TRACEPOINTS};

@@ -54,7 +54,7 @@ fn perf(late_count: usize) -> Box<dyn Recording> {
         }
         writer.round();
     }
-    Box::new(PerfData::from_bytes(writer.file().0).unwrap())
+    PerfData::from_bytes(writer.file().0).unwrap()
 }
 
 fn trace_dat(late_count: usize) -> Box<dyn Recording> {
@@ -69,7 +69,7 @@ fn trace_dat(late_count: usize) -> Box<dyn Recording> {
     };
     let pages: Vec<Page> = blocks(late_count).into_iter().map(page).collect();
     writer.buffer("", &[&pages]);
-    Box::new(TraceDat::from_bytes(writer.file().bytes).unwrap())
+    TraceDat::from_bytes(writer.file().bytes).unwrap()
 }
 
 fn text(late_count: usize) -> Box<dyn Recording> {
@@ -80,7 +80,7 @@ fn text(late_count: usize) -> Box<dyn Recording> {
         let line = format!("<idle>-0 [000] d... {s}.{ns:09}: cpu_idle: state={state} cpu_id=0");
         writeln!(text, "{line}").unwrap();
     }
-    Box::new(FtraceText::from_bytes(text.into_bytes()).unwrap())
+    FtraceText::from_bytes(text.into_bytes()).unwrap()
 }
 
 fn perfetto(late_count: usize) -> Box<dyn Recording> {
@@ -93,7 +93,7 @@ fn perfetto(late_count: usize) -> Box<dyn Recording> {
         perfetto_writer::bundle(0, events.collect())
     };
     let packets: Vec<_> = blocks(late_count).into_iter().map(bundle).collect();
-    Box::new(PerfettoTrace::from_bytes(perfetto_writer::file(&packets)).unwrap())
+    PerfettoTrace::from_bytes(perfetto_writer::file(&packets)).unwrap()
 }
 
 /// Makes a recording with this many late events.

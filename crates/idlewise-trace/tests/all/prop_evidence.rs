@@ -8,6 +8,7 @@ use std::path::Path;
 
 use idlewise_machine::Arch;
 use idlewise_trace::import;
+use idlewise_trace::import::Recording as _;
 use idlewise_trace::import::text::FtraceText;
 use idlewise_trace::{
     CpuFacts, Event, EventKind, GapBuilder, GapSummary, IdleGap, Tracepoints, WakeReason,

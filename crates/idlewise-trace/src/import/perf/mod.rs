@@ -41,7 +41,7 @@ pub(super) const FORMAT: Format = Format {
     meaning: "what `perf record` writes",
     recognizes: |first| MAGICS.iter().any(|magic| first.starts_with(magic)),
     open: |file, options| {
-        Ok(Box::new(PerfData::from_source(Box::new(file), options.event_formats, options.purpose)?))
+        Ok(PerfData::from_source(Box::new(file), options.event_formats, options.purpose)?)
     },
 };
 
@@ -62,6 +62,7 @@ impl<T: Read + Seek + Send> SeekRead for T {}
 /// A perf.data file whose head has been read.
 ///
 /// ```no_run
+/// use idlewise_trace::import::Recording;
 /// use idlewise_trace::import::perf::PerfData;
 ///
 /// let data = PerfData::open("perf.data".as_ref())?;
@@ -94,7 +95,7 @@ impl PerfData {
     ///
     /// # Errors
     /// Fails if the file cannot be read, is not a perf.data, or has no readable idle events.
-    pub fn open(path: &Path) -> Result<Self, ImportError> {
+    pub fn open(path: &Path) -> Result<Box<Self>, ImportError> {
         Self::from_source(Box::new(source::open(path)?), None, Purpose::Gaps)
     }
 
@@ -102,7 +103,7 @@ impl PerfData {
     ///
     /// # Errors
     /// Fails like [`PerfData::open`].
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Box<Self>, ImportError> {
         Self::from_source(Box::new(Cursor::new(bytes)), None, Purpose::Gaps)
     }
 
@@ -110,26 +111,25 @@ impl PerfData {
         mut source: Box<dyn SeekRead>,
         formats: Option<TracingData>,
         purpose: Purpose,
-    ) -> Result<Self, ImportError> {
+    ) -> Result<Box<Self>, ImportError> {
         let head = Head::read(&mut *source, formats, purpose)?;
         let Head { order, info, attrs, data_start, data_end, stated_end } = head;
         let samples = SampleReader::new(attrs, order)?;
-        Ok(Self { source, order, info, samples, data_start, data_end, stated_end })
+        Ok(Box::new(Self { source, order, info, samples, data_start, data_end, stated_end }))
+    }
+}
+
+impl Recording for PerfData {
+    fn format_name(&self) -> &'static str {
+        FORMAT.name
     }
 
-    /// What the trace says about itself.
-    pub fn info(&self) -> &TraceInfo {
+    fn info(&self) -> &TraceInfo {
         &self.info
     }
 
-    /// Reads all events. `sink` receives them in slices, in order of time over all CPUs; events of
-    /// the same time stay in the file's order. `progress` is called with the number of bytes read
-    /// so far. Both are called on this thread.
-    ///
-    /// # Errors
-    /// Fails only if the file cannot be read. Damage is reported in the summary.
-    pub fn read(
-        self,
+    fn read(
+        self: Box<Self>,
         progress: &dyn Fn(u64),
         sink: &mut dyn FnMut(&[Event]),
     ) -> Result<ReadSummary, ImportError> {
@@ -174,7 +174,9 @@ impl PerfData {
             ..orderer.order.summary()
         })
     }
+}
 
+impl PerfData {
     /// Reads the file from beginning to end: everything for the hash, the records to decode them.
     fn read_blocks(
         mut self,
@@ -261,24 +263,6 @@ impl PerfData {
             truncated,
             source_blake3: hasher.finalize().to_hex().to_string(),
         })
-    }
-}
-
-impl Recording for PerfData {
-    fn format_name(&self) -> &'static str {
-        FORMAT.name
-    }
-
-    fn info(&self) -> &TraceInfo {
-        &self.info
-    }
-
-    fn read(
-        self: Box<Self>,
-        progress: &dyn Fn(u64),
-        sink: &mut dyn FnMut(&[Event]),
-    ) -> Result<ReadSummary, ImportError> {
-        PerfData::read(*self, progress, sink)
     }
 }
 

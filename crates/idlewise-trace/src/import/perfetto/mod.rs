@@ -24,10 +24,9 @@ mod survey;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
 
-use super::source::{self, ReadAt};
+use super::source::{self, ReadAt, Source};
 use super::threads::{self, Batch};
 use super::{Format, ImportError, ReadSummary, Recording, TraceInfo, merge, named};
 use crate::Doubt;
@@ -41,7 +40,7 @@ pub(super) const FORMAT: Format = Format {
     name: "perfetto",
     meaning: "Perfetto's protobuf, with events of ftrace",
     recognizes,
-    open: |file, options| Ok(Box::new(PerfettoTrace::from_file(file, options.purpose)?)),
+    open: |file, options| Ok(PerfettoTrace::from_source(source::of_file(file)?, options.purpose)?),
 };
 
 /// Whether a file that begins with these bytes is a Perfetto trace.
@@ -52,6 +51,7 @@ fn recognizes(first: &[u8]) -> bool {
 /// A Perfetto trace whose events have been located.
 ///
 /// ```no_run
+/// use idlewise_trace::import::Recording;
 /// use idlewise_trace::import::perfetto::PerfettoTrace;
 ///
 /// let trace = PerfettoTrace::open("trace.pftrace".as_ref())?;
@@ -71,29 +71,22 @@ impl PerfettoTrace {
     ///
     /// # Errors
     /// Fails if the file cannot be read, or has no idle events.
-    pub fn open(path: &Path) -> Result<Self, ImportError> {
-        Self::from_file(source::open(path)?, Purpose::Gaps)
-    }
-
-    pub(super) fn from_file(file: File, purpose: Purpose) -> Result<Self, ImportError> {
-        let byte_count = file.metadata().map_or(0, |metadata| metadata.len());
-        Self::from_source(Box::new(file), byte_count, purpose)
+    pub fn open(path: &Path) -> Result<Box<Self>, ImportError> {
+        Self::from_source(source::of_file(source::open(path)?)?, Purpose::Gaps)
     }
 
     /// Like [`PerfettoTrace::open`], for a file in memory.
     ///
     /// # Errors
     /// Fails like [`PerfettoTrace::open`].
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
-        let byte_count = bytes.len() as u64;
-        Self::from_source(Box::new(bytes), byte_count, Purpose::Gaps)
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Box<Self>, ImportError> {
+        Self::from_source(source::of_bytes(bytes), Purpose::Gaps)
     }
 
     fn from_source(
-        source: Box<dyn ReadAt>,
-        byte_count: u64,
+        (source, byte_count): Source,
         purpose: Purpose,
-    ) -> Result<Self, ImportError> {
+    ) -> Result<Box<Self>, ImportError> {
         let survey = Survey::read(&*source, purpose)?;
         let tracepoints = survey.tracepoints();
         if survey.bundle_count == 0 {
@@ -133,25 +126,25 @@ impl PerfettoTrace {
             file_byte_count: byte_count,
             ..survey.info.clone()
         };
-        Ok(Self { source, survey, info })
+        Ok(Box::new(Self { source, survey, info }))
+    }
+}
+
+impl Recording for PerfettoTrace {
+    fn format_name(&self) -> &'static str {
+        FORMAT.name
     }
 
-    /// What the trace says about itself.
-    pub fn info(&self) -> &TraceInfo {
+    fn info(&self) -> &TraceInfo {
         &self.info
     }
 
-    /// Reads all events. `sink` receives them in slices, in order of time over all CPUs. `progress`
-    /// is called with the number of bytes read so far.
-    ///
-    /// # Errors
-    /// Fails only if the file cannot be read. Damage is reported in the summary.
-    pub fn read(
-        self,
+    fn read(
+        self: Box<Self>,
         progress: &dyn Fn(u64),
         sink: &mut dyn FnMut(&[Event]),
     ) -> Result<ReadSummary, ImportError> {
-        let Self { source, survey, info } = self;
+        let Self { source, survey, info } = *self;
         let source = &*source;
         let read = |hand_over: &mut dyn FnMut(&mut Batch) -> bool| {
             let mut streams = Streams::new(source, &survey);
@@ -171,24 +164,6 @@ impl PerfettoTrace {
             source_blake3,
             ..order.summary()
         })
-    }
-}
-
-impl Recording for PerfettoTrace {
-    fn format_name(&self) -> &'static str {
-        FORMAT.name
-    }
-
-    fn info(&self) -> &TraceInfo {
-        &self.info
-    }
-
-    fn read(
-        self: Box<Self>,
-        progress: &dyn Fn(u64),
-        sink: &mut dyn FnMut(&[Event]),
-    ) -> Result<ReadSummary, ImportError> {
-        PerfettoTrace::read(*self, progress, sink)
     }
 }
 

@@ -19,7 +19,6 @@ mod body;
 mod line;
 mod survey;
 
-use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -27,7 +26,7 @@ use memchr::memmem;
 
 use super::named::{self, EVENT_COUNT};
 use super::order::InOrder;
-use super::source::{self, ReadAt};
+use super::source::{self, ReadAt, Source};
 use super::{Format, ImportError, ReadSummary, Recording, TraceInfo, Truncation, TruncationReason};
 use crate::event::{Event, EventKind, Tracepoints};
 use crate::tracepoint::{Decoded, Purpose};
@@ -40,7 +39,7 @@ pub(super) const FORMAT: Format = Format {
     name: "ftrace-text",
     meaning: "the text of tracefs's trace or of `trace-cmd report`; Android's systrace page",
     recognizes,
-    open: |file, options| Ok(Box::new(FtraceText::from_file(file, options.purpose)?)),
+    open: |file, options| Ok(FtraceText::from_source(source::of_file(file)?, options.purpose)?),
 };
 
 /// How much of the file is surveyed to find out what it contains.
@@ -55,6 +54,7 @@ const HTML_MAGICS: &[&[u8]] = &[b"<!doctype html", b"<html"];
 /// A text of ftrace whose first part has been read.
 ///
 /// ```no_run
+/// use idlewise_trace::import::Recording;
 /// use idlewise_trace::import::text::FtraceText;
 ///
 /// let text = FtraceText::open("trace.txt".as_ref())?;
@@ -127,29 +127,22 @@ impl FtraceText {
     ///
     /// # Errors
     /// Fails if the file cannot be read, or has no idle events that we can read.
-    pub fn open(path: &Path) -> Result<Self, ImportError> {
-        Self::from_file(source::open(path)?, Purpose::Gaps)
-    }
-
-    pub(super) fn from_file(file: File, purpose: Purpose) -> Result<Self, ImportError> {
-        let byte_count = file.metadata().map_or(0, |metadata| metadata.len());
-        Self::from_source(Box::new(file), byte_count, purpose)
+    pub fn open(path: &Path) -> Result<Box<Self>, ImportError> {
+        Self::from_source(source::of_file(source::open(path)?)?, Purpose::Gaps)
     }
 
     /// Like [`FtraceText::open`], for a file in memory.
     ///
     /// # Errors
     /// Fails like [`FtraceText::open`].
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
-        let byte_count = bytes.len() as u64;
-        Self::from_source(Box::new(bytes), byte_count, Purpose::Gaps)
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Box<Self>, ImportError> {
+        Self::from_source(source::of_bytes(bytes), Purpose::Gaps)
     }
 
     fn from_source(
-        source: Box<dyn ReadAt>,
-        byte_count: u64,
+        (source, byte_count): Source,
         purpose: Purpose,
-    ) -> Result<Self, ImportError> {
+    ) -> Result<Box<Self>, ImportError> {
         let page = Page::of(&source::bytes_at(&*source, 0, 64)?);
         let mut survey = Survey::new(purpose);
         let mut place = page;
@@ -189,21 +182,27 @@ impl FtraceText {
                 todo: "trace-cmd record -C mono -e power:cpu_idle -e timer -e sched:sched_switch",
             });
         }
-        Ok(Self { page, purpose, dialect: survey.dialect(), info: survey.info(byte_count), source })
+        Ok(Box::new(Self {
+            page,
+            purpose,
+            dialect: survey.dialect(),
+            info: survey.info(byte_count),
+            source,
+        }))
+    }
+}
+
+impl Recording for FtraceText {
+    fn format_name(&self) -> &'static str {
+        FORMAT.name
     }
 
-    /// What the trace says about itself.
-    pub fn info(&self) -> &TraceInfo {
+    fn info(&self) -> &TraceInfo {
         &self.info
     }
 
-    /// Reads all events. `sink` receives them in slices, in order of time over all CPUs. `progress`
-    /// is called with the number of bytes read so far.
-    ///
-    /// # Errors
-    /// Fails only if the file cannot be read. Damage is reported in the summary.
-    pub fn read(
-        self,
+    fn read(
+        self: Box<Self>,
         progress: &dyn Fn(u64),
         sink: &mut dyn FnMut(&[Event]),
     ) -> Result<ReadSummary, ImportError> {
@@ -250,24 +249,6 @@ impl FtraceText {
         summary.doubts = named::late_doubts(seen, self.info.tracepoints);
         summary.source_blake3 = hasher.finalize().to_hex().to_string();
         Ok(summary)
-    }
-}
-
-impl Recording for FtraceText {
-    fn format_name(&self) -> &'static str {
-        FORMAT.name
-    }
-
-    fn info(&self) -> &TraceInfo {
-        &self.info
-    }
-
-    fn read(
-        self: Box<Self>,
-        progress: &dyn Fn(u64),
-        sink: &mut dyn FnMut(&[Event]),
-    ) -> Result<ReadSummary, ImportError> {
-        FtraceText::read(*self, progress, sink)
     }
 }
 

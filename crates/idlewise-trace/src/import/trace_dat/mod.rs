@@ -31,11 +31,10 @@ mod page;
 mod pages;
 mod stream;
 
-use std::fs::File;
 use std::path::Path;
 
 use super::order::InOrder;
-use super::source::{self, ReadAt};
+use super::source::{self, ReadAt, Source};
 use super::threads::{self, Batch};
 use super::{Format, ImportError, ReadSummary, Recording, TraceInfo, merge, tracing_data};
 use crate::event::Event;
@@ -51,7 +50,7 @@ pub(super) const FORMAT: Format = Format {
     name: "trace.dat",
     meaning: "what `trace-cmd record` writes",
     recognizes: |first| first.starts_with(MAGIC),
-    open: |file, options| Ok(Box::new(TraceDat::from_file(file, options.purpose)?)),
+    open: |file, options| Ok(TraceDat::from_source(source::of_file(file)?, options.purpose)?),
 };
 
 /// The magic number at the beginning of a file.
@@ -60,6 +59,7 @@ const MAGIC: &[u8] = tracing_data::MAGIC;
 /// A trace.dat file whose head has been read.
 ///
 /// ```no_run
+/// use idlewise_trace::import::Recording;
 /// use idlewise_trace::import::trace_dat::TraceDat;
 ///
 /// let data = TraceDat::open("trace.dat".as_ref())?;
@@ -79,49 +79,42 @@ impl TraceDat {
     ///
     /// # Errors
     /// Fails if the file cannot be read, is not a trace.dat, or has no readable idle events.
-    pub fn open(path: &Path) -> Result<Self, ImportError> {
-        Self::from_file(source::open(path)?, Purpose::Gaps)
-    }
-
-    fn from_file(file: File, purpose: Purpose) -> Result<Self, ImportError> {
-        let metadata = file.metadata().map_err(|source| ImportError::Io { at_byte: 0, source })?;
-        Self::from_source(Box::new(file), metadata.len(), purpose)
+    pub fn open(path: &Path) -> Result<Box<Self>, ImportError> {
+        Self::from_source(source::of_file(source::open(path)?)?, Purpose::Gaps)
     }
 
     /// Reads the head of a file in memory.
     ///
     /// # Errors
     /// Fails like [`TraceDat::open`].
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
-        let byte_count = bytes.len() as u64;
-        Self::from_source(Box::new(bytes), byte_count, Purpose::Gaps)
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Box<Self>, ImportError> {
+        Self::from_source(source::of_bytes(bytes), Purpose::Gaps)
     }
 
     fn from_source(
-        source: Box<dyn ReadAt>,
-        byte_count: u64,
+        (source, byte_count): Source,
         purpose: Purpose,
-    ) -> Result<Self, ImportError> {
+    ) -> Result<Box<Self>, ImportError> {
         let head = Head::read(&*source, byte_count, purpose)?;
-        Ok(Self { source, head })
+        Ok(Box::new(Self { source, head }))
+    }
+}
+
+impl Recording for TraceDat {
+    fn format_name(&self) -> &'static str {
+        FORMAT.name
     }
 
-    /// What the trace says about itself.
-    pub fn info(&self) -> &TraceInfo {
+    fn info(&self) -> &TraceInfo {
         &self.head.info
     }
 
-    /// Reads all events. `sink` receives them in slices, in order of time over all CPUs. `progress`
-    /// is called with the number of bytes read so far. Both are called on this thread.
-    ///
-    /// # Errors
-    /// Fails only if the file cannot be read. Damage is reported in the summary.
-    pub fn read(
-        self,
+    fn read(
+        self: Box<Self>,
         progress: &dyn Fn(u64),
         sink: &mut dyn FnMut(&[Event]),
     ) -> Result<ReadSummary, ImportError> {
-        let Self { source, head } = self;
+        let Self { source, head } = *self;
         let source = &*source;
         let read =
             |hand_over: &mut dyn FnMut(&mut Batch) -> bool| read_pages(source, &head, hand_over);
@@ -160,22 +153,4 @@ fn read_pages(
         PageReader::new(&head.layout, &head.ids, head.cycle_scale, unpacker, has_several_buffers);
     let (streams, order) = merge::merge(streams, &mut reader, hand_over)?;
     Ok((reader.into_counts(&streams), order))
-}
-
-impl Recording for TraceDat {
-    fn format_name(&self) -> &'static str {
-        FORMAT.name
-    }
-
-    fn info(&self) -> &TraceInfo {
-        &self.head.info
-    }
-
-    fn read(
-        self: Box<Self>,
-        progress: &dyn Fn(u64),
-        sink: &mut dyn FnMut(&[Event]),
-    ) -> Result<ReadSummary, ImportError> {
-        TraceDat::read(*self, progress, sink)
-    }
 }
