@@ -8,6 +8,7 @@
 //! deepest enabled state that has at most half its exit latency: the stays move there, for the same time.
 
 use idlewise_sim::{Basis, CostModel};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::notes::wrap;
@@ -103,7 +104,7 @@ pub struct WhyReport {
 }
 
 /// One finding.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     cpus: String,
     state: String,
@@ -114,13 +115,16 @@ pub struct Finding {
 }
 
 /// What another state would change.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 struct Instead {
     state: String,
     /// Of the share of wall time that wake-ups wait at most.
+    #[serde(rename = "waiting_change_ratio")]
     waiting_ratio: f64,
     /// Of all CPUs of the group together.
+    #[serde(rename = "power_change_mw")]
     power_mw: f64,
+    #[serde(rename = "power_basis")]
     basis: Basis,
 }
 
@@ -492,21 +496,6 @@ impl WhyReport {
 
     /// Returns everything for JSON.
     pub fn to_json(&self) -> serde_json::Value {
-        let findings = self.findings().into_iter().map(|finding| {
-            json!({
-                "cpus": finding.cpus,
-                "state": finding.state,
-                "kind": finding.kind,
-                "waiting_ratio": finding.waiting_ratio,
-                "instead": finding.instead.map(|instead| json!({
-                    "state": instead.state,
-                    "waiting_change_ratio": instead.waiting_ratio,
-                    "power_change_mw": instead.power_mw,
-                    "power_basis": instead.basis.as_str(),
-                })),
-                "text": finding.text,
-            })
-        });
         let groups = self.groups.iter().map(|group| {
             json!({
                 "cpus": group.cpus,
@@ -527,7 +516,7 @@ impl WhyReport {
             "groups": groups.collect::<Vec<_>>(),
             "group_scale": self.group_scale,
             "rows": Table::new("", &columns(), self.rows()),
-            "findings": findings.collect::<Vec<_>>(),
+            "findings": self.findings(),
             "left_out": left_out.collect::<Vec<_>>(),
             "limits": self.limits(),
             "bases": self.notes.bases_json(),

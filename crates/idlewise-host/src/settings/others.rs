@@ -3,10 +3,12 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::Root;
 
 /// A program that may change settings behind our back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OtherWriter {
     /// Its name.
     pub name: &'static str,
@@ -17,60 +19,23 @@ pub struct OtherWriter {
     /// Its process, if it runs.
     pub pid: Option<i32>,
     /// The systemd unit that starts it, if that is enabled.
-    pub unit: Option<&'static str>,
+    pub unit: Option<String>,
 }
 
-struct Known {
-    name: &'static str,
-    unit: &'static str,
-    writes: &'static str,
-    is_rival: bool,
-}
-
-/// The daemons that we know, with what their documentation says they write.
-const KNOWN: &[Known] = &[
-    Known {
-        name: "tuned",
-        unit: "tuned.service",
-        writes: "latency limits (force_latency, pm_qos_resume_latency_us), as its profile says",
-        is_rival: true,
-    },
-    Known {
-        name: "crio",
-        unit: "crio.service",
-        writes: "latency limits of CPUs of pods (cpu-c-states.crio.io)",
-        is_rival: true,
-    },
-    Known {
-        name: "cpupower",
-        unit: "cpupower.service",
-        writes: "frequencies; idle states when somebody runs `cpupower idle-set`",
-        is_rival: true,
-    },
-    Known {
-        name: "power-profiles-daemon",
-        unit: "power-profiles-daemon.service",
-        writes: "frequencies and platform profiles",
-        is_rival: false,
-    },
-    Known {
-        name: "auto-cpufreq",
-        unit: "auto-cpufreq.service",
-        writes: "frequencies",
-        is_rival: false,
-    },
-    Known {
-        name: "tlp",
-        unit: "tlp.service",
-        writes: "frequencies and devices' power management",
-        is_rival: false,
-    },
-    Known {
-        name: "throttled",
-        unit: "throttled.service",
-        writes: "power limits and voltages, by MSR",
-        is_rival: false,
-    },
+/// The daemons that we know, with what their documentation says they write, and whether idlewise can set some of it.
+/// The unit of each has its name.
+const KNOWN: &[(&str, &str, bool)] = &[
+    (
+        "tuned",
+        "latency limits (force_latency, pm_qos_resume_latency_us), as its profile says",
+        true,
+    ),
+    ("crio", "latency limits of CPUs of pods (cpu-c-states.crio.io)", true),
+    ("cpupower", "frequencies; idle states when somebody runs `cpupower idle-set`", true),
+    ("power-profiles-daemon", "frequencies and platform profiles", false),
+    ("auto-cpufreq", "frequencies", false),
+    ("tlp", "frequencies and devices' power management", false),
+    ("throttled", "power limits and voltages, by MSR", false),
 ];
 
 /// The kernel cuts a process's name.
@@ -80,18 +45,12 @@ const COMM_BYTE_COUNT: usize = 15;
 pub fn other_writers(root: &Root) -> Vec<OtherWriter> {
     let processes = processes(root);
     let units = enabled_units(root);
-    let found = KNOWN.iter().filter_map(|known| {
-        let process = processes.iter().find(|process| process.is(known.name));
-        let unit = units.iter().any(|unit| unit == known.unit).then_some(known.unit);
-        let Known { name, writes, is_rival, .. } = *known;
+    let found = KNOWN.iter().filter_map(|&(name, writes, is_rival)| {
+        let process = processes.iter().find(|process| process.is(name));
         let pid = process.map(|process| process.pid);
-        (pid.is_some() || unit.is_some()).then_some(OtherWriter {
-            name,
-            writes,
-            is_rival,
-            pid,
-            unit,
-        })
+        let unit = Some(format!("{name}.service")).filter(|unit| units.contains(unit));
+        let other = OtherWriter { name, writes, is_rival, pid, unit };
+        (other.pid.is_some() || other.unit.is_some()).then_some(other)
     });
     found.collect()
 }
@@ -184,7 +143,7 @@ mod tests {
             ("etc/systemd/system/multi-user.target.wants/ssh.service", ""),
         ]);
         let found = other_writers(&root);
-        let found: Vec<_> = found.iter().map(|o| (o.name, o.pid, o.unit)).collect();
+        let found: Vec<_> = found.iter().map(|o| (o.name, o.pid, o.unit.as_deref())).collect();
         assert_eq!(
             found,
             [

@@ -11,7 +11,7 @@ use idlewise_host::Root;
 use idlewise_host::settings::{Change, Lasts, Owner, Setting, apply, other_writers, planned};
 use serde_json::json;
 
-use super::{changes_json, files, holder, lines, others_json, warn_of_others};
+use super::{changes_json, files, holder, lines, warn_of_others};
 use crate::error::Failure;
 use crate::input::open_stream;
 use crate::screen::{self, say};
@@ -149,7 +149,7 @@ impl Apply {
                 "settings": settings,
                 "changes": changes_json(changes),
                 "expires_in_s": self.expires.map(|time| time.as_secs()),
-                "others": others_json(&others),
+                "others": others,
             });
             return Ok(out.json(SCHEMA, &document)?);
         }

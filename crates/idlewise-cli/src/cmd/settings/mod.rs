@@ -62,21 +62,13 @@ pub(crate) fn holder() -> Option<PathBuf> {
 /// Says which programs may undo what was set.
 pub(super) fn warn_of_others(others: &[OtherWriter]) {
     for other in others.iter().filter(|other| other.is_rival) {
-        let how = match (other.pid, other.unit) {
-            (Some(pid), _) => format!("runs (process {pid})"),
-            (None, _) => "is started at boot".to_owned(),
+        let how = match other.pid {
+            Some(pid) => format!("runs (process {pid})"),
+            None => "is started at boot".to_owned(),
         };
         let OtherWriter { name, writes, .. } = other;
         say(format_args!("idlewise: warning: {name} {how} and may write over this: {writes}"));
     }
-}
-
-fn others_json(others: &[OtherWriter]) -> Value {
-    let other = |other: &OtherWriter| {
-        let OtherWriter { name, writes, is_rival, pid, unit } = other;
-        json!({"name": name, "writes": writes, "is_rival": is_rival, "pid": pid, "unit": unit})
-    };
-    others.iter().map(other).collect()
 }
 
 fn changes_json(changes: &[Change]) -> Value {

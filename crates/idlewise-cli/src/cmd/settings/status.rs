@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use idlewise_host::settings::{self, Lasts, SessionStatus, status};
 use serde_json::{Value, json};
 
-use super::{lines, others_json, span};
+use super::{lines, span};
 use crate::error::Failure;
 use crate::screen;
 use crate::sysroot::root;
@@ -183,7 +183,7 @@ fn document(status: &settings::Status) -> Value {
         "governor": status.governor,
         "machine_limit_ns": status.machine_limit_us.map(|us| u64::from(us) * 1_000),
         "machine_limit_holders": holders.collect::<Vec<_>>(),
-        "others": others_json(&status.others),
+        "others": status.others,
         "has_journal_of_another_boot": status.has_journal_of_another_boot,
     })
 }
