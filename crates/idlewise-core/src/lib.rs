@@ -39,6 +39,7 @@
 //! | `idle_set.rs` | [`IdleSet`]: a scheduler's idle workers, each woken by at most one waker |
 //! | `model.rs` | how loom's tests explore models |
 //! | `sync.rs` | atomics, or loom's in a model; protocols broken on purpose |
+//! | `keywords.rs` | [`words!`]: enums of keywords |
 //!
 //! [`Marks`] and [`IdleSet`] need 64-bit atomics, which a few bare-metal targets lack.
 //!
@@ -55,6 +56,7 @@ mod governor;
 mod hazard;
 #[cfg(target_has_atomic = "64")]
 mod idle_set;
+mod keywords;
 #[cfg(loom)]
 pub mod model;
 mod poll_limit;

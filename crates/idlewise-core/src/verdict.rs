@@ -1,6 +1,7 @@
 //! How the kernel judges a stay: `above` and `below` in `cpuidle_enter_state`
 //! (`drivers/cpuidle/cpuidle.c`).
 
+use crate::words;
 use crate::{DisabledMask, StateIndex, StateTable};
 
 /// One stay in one state. Its duration is measured as in the kernel: from entry to the first instruction
@@ -13,25 +14,17 @@ pub struct Stay {
     pub idle_duration_ns: u64,
 }
 
-/// Whether a state fitted its stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Neither too deep nor too shallow.
-    Fit,
-    /// Shorter than the state's target residency, although a shallower state was enabled (`above`).
-    TooDeep,
-    /// Long enough for the next deeper enabled state, after subtracting the exit latency (`below`).
-    TooShallow,
-}
-
-impl Verdict {
-    /// Returns the verdict as one word.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Verdict::Fit => "fit",
-            Verdict::TooDeep => "too_deep",
-            Verdict::TooShallow => "too_shallow",
-        }
+words! {
+    name;
+    /// Whether a state fitted its stay.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Verdict {
+        /// Neither too deep nor too shallow.
+        Fit = "fit",
+        /// Shorter than the state's target residency, although a shallower state was enabled (`above`).
+        TooDeep = "too_deep",
+        /// Long enough for the next deeper enabled state, after subtracting the exit latency (`below`).
+        TooShallow = "too_shallow",
     }
 }
 

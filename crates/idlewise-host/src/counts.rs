@@ -16,6 +16,7 @@
 //!   both since 5.0, and `rejected` since 5.9.
 //! * The numbers are read one after another while the machine runs. Two of them may be one stay apart.
 
+use idlewise_core::words;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -175,35 +176,23 @@ pub struct Counts {
     pub cpus: Vec<CpuCounts>,
 }
 
-/// Why nothing can be said about a CPU between two readings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Unusable {
-    /// It was offline at both readings.
-    Offline,
-    /// It went offline in between.
-    WentOffline,
-    /// It came online in between.
-    CameOnline,
-    /// It has no idle states, or they cannot be read.
-    NoStates,
-    /// Its idle states were set up anew in between, for example by another driver.
-    SetUpAnew,
-    /// A count went backwards, which the kernel's never do otherwise.
-    WentBackwards,
-}
-
-impl Unusable {
-    /// Says it in words that follow `CPU 3`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Unusable::Offline => "was offline",
-            Unusable::WentOffline => "went offline in the meantime",
-            Unusable::CameOnline => "came online in the meantime",
-            Unusable::NoStates => "shows no idle states",
-            Unusable::SetUpAnew => "got new idle states in the meantime",
-            Unusable::WentBackwards => "has counts that went backwards",
-        }
+words! {
+    /// Why nothing can be said about a CPU between two readings.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum Unusable {
+        /// It was offline at both readings.
+        Offline = "was offline",
+        /// It went offline in between.
+        WentOffline = "went offline in the meantime",
+        /// It came online in between.
+        CameOnline = "came online in the meantime",
+        /// It has no idle states, or they cannot be read.
+        NoStates = "shows no idle states",
+        /// Its idle states were set up anew in between, for example by another driver.
+        SetUpAnew = "got new idle states in the meantime",
+        /// A count went backwards, which the kernel's never do otherwise.
+        WentBackwards = "has counts that went backwards",
     }
 }
 

@@ -2,18 +2,21 @@
 
 use crate::Root;
 use crate::note::CpuInfo;
+use idlewise_core::words;
 
-/// What two CPUs share, the nearest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Relation {
-    /// The core.
-    SmtSibling,
-    /// The last-level cache: a core complex, or on many processors the whole package.
-    SharedCache,
-    /// The package, but no cache.
-    SamePackage,
-    /// Nothing: a wake-up crosses sockets.
-    OtherPackage,
+words! {
+    /// What two CPUs share, the nearest first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Relation {
+        /// The core.
+        SmtSibling = "SMT sibling",
+        /// The last-level cache: a core complex, or on many processors the whole package.
+        SharedCache = "shared cache",
+        /// The package, but no cache.
+        SamePackage = "same package",
+        /// Nothing: a wake-up crosses sockets.
+        OtherPackage = "another package",
+    }
 }
 
 /// More caches than any CPU has.
@@ -37,16 +40,6 @@ impl Relation {
         match has("topology/core_siblings_list")? {
             true => Some(Relation::SamePackage),
             false => Some(Relation::OtherPackage),
-        }
-    }
-
-    /// Returns the relation in words.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Relation::SmtSibling => "SMT sibling",
-            Relation::SharedCache => "shared cache",
-            Relation::SamePackage => "same package",
-            Relation::OtherPackage => "another package",
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Powers, and where they come from.
 
+use serde::Serialize;
+
 use crate::words::words;
 
 words! {
@@ -18,10 +20,6 @@ words! {
 }
 
 impl Basis {
-    /// All bases, strongest first.
-    pub const ALL: [Basis; 4] =
-        [Basis::Measured, Basis::Simulated, Basis::Calibrated, Basis::Assumed];
-
     /// Returns the weakest of several bases, which applies to any result based on all. `None` for no bases.
     pub fn weakest(bases: impl IntoIterator<Item = Basis>) -> Option<Basis> {
         bases.into_iter().max()
@@ -38,10 +36,11 @@ pub struct Power {
 }
 
 /// A power given in a machine's file, with its source.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PowerFigure<'a> {
     /// Milliwatts of one core.
+    #[serde(skip)]
     pub mw: f64,
     /// How the source obtained it: measured, published fit, declared, paper or assumed.
     pub kind: Option<&'a str>,

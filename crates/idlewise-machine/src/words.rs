@@ -5,16 +5,11 @@ macro_rules! words {
     ($(#[$outer:meta])* pub enum $name:ident {
         $($(#[$inner:meta])* $variant:ident = $word:literal,)*
     }) => {
-        $(#[$outer])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-        #[non_exhaustive]
-        pub enum $name { $($(#[$inner])* #[serde(rename = $word)] $variant,)* }
-
-        impl $name {
-            /// Returns the spelling in files, columns and footers.
-            pub const fn as_str(self) -> &'static str {
-                match self { $($name::$variant => $word,)* }
-            }
+        idlewise_core::words! {
+            $(#[$outer])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+            #[non_exhaustive]
+            pub enum $name { $($(#[$inner])* #[serde(rename = $word)] $variant = $word,)* }
         }
 
         impl std::fmt::Display for $name {
@@ -107,11 +102,6 @@ words! {
         /// All CPUs of a package.
         Package = "package",
     }
-}
-
-impl Scope {
-    /// All scopes, the narrowest first.
-    pub const ALL: [Scope; 4] = [Scope::Core, Scope::Module, Scope::Cluster, Scope::Package];
 }
 
 words! {

@@ -17,6 +17,7 @@
 //!
 //! Where several gain nearly as much, the least drastic is recommended.
 
+use idlewise_core::words;
 use idlewise_sim::UJ_PER_MW_NS;
 use idlewise_sim::replay::Delays;
 use serde_json::json;
@@ -44,28 +45,18 @@ const DISTINCT_MAX: usize = 4_096;
 /// ... to so many leading bits, which is 0.2 %.
 const KEPT_BITS: u32 = 10;
 
-/// How drastic a change is, the mildest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
-    /// A latency limit of some CPUs, which anybody can lift.
-    LatencyLimit,
-    /// Another governor for the whole machine.
-    Governor,
-    /// A state that nobody can enter any more.
-    StateOff,
-    /// A parameter of the kernel, which needs a reboot.
-    Boot,
-}
-
-impl Step {
-    /// Returns the name in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Step::LatencyLimit => "latency-limit",
-            Step::Governor => "governor",
-            Step::StateOff => "state-off",
-            Step::Boot => "boot-parameter",
-        }
+words! {
+    /// How drastic a change is, the mildest first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Step {
+        /// A latency limit of some CPUs, which anybody can lift.
+        LatencyLimit = "latency-limit",
+        /// Another governor for the whole machine.
+        Governor = "governor",
+        /// A state that nobody can enter any more.
+        StateOff = "state-off",
+        /// A parameter of the kernel, which needs a reboot.
+        Boot = "boot-parameter",
     }
 }
 
@@ -233,22 +224,14 @@ pub struct Judgement {
     verdict: &'static str,
 }
 
-/// How candidates were judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JudgedBy {
-    /// The recorded idle periods were replayed; their times stay as they were.
-    Replay,
-    /// The recorded tasks were played; times follow from the settings.
-    Predict,
-}
-
-impl JudgedBy {
-    /// Returns the name in the output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            JudgedBy::Replay => "replay",
-            JudgedBy::Predict => "predict",
-        }
+words! {
+    /// How candidates were judged.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum JudgedBy {
+        /// The recorded idle periods were replayed; their times stay as they were.
+        Replay = "replay",
+        /// The recorded tasks were played; times follow from the settings.
+        Predict = "predict",
     }
 }
 

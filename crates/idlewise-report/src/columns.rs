@@ -2,45 +2,31 @@
 //! meaning. `catalogue.rs` lists all tables.
 
 use crate::value::Value;
+use idlewise_core::words;
 
-/// The base unit of a column, in which CSV and JSON print it. Text scales it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Unit {
-    /// No unit: text.
-    Text,
-    /// A count.
-    Count,
-    /// A share from 0 to 1. Text prints it in percent.
-    Ratio,
-    /// Time.
-    Nanoseconds,
-    /// Time in cycles of the processor's TSC.
-    Cycles,
-    /// Energy.
-    Microjoules,
-    /// Power.
-    Milliwatts,
-    /// A rate per second.
-    PerSecond,
-    /// A number without a unit, or in one that somebody else knows. It need not be whole.
-    Number,
-}
-
-impl Unit {
-    /// Returns the name of the base unit in CSV and JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Unit::Text => "text",
-            Unit::Count => "count",
-            Unit::Ratio => "ratio",
-            Unit::Nanoseconds => "ns",
-            Unit::Cycles => "cycles",
-            Unit::Microjoules => "uJ",
-            Unit::Milliwatts => "mW",
-            Unit::PerSecond => "1/s",
-            Unit::Number => "number",
-        }
+words! {
+    /// The base unit of a column, in which CSV and JSON print it. Text scales it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum Unit {
+        /// No unit: text.
+        Text = "text",
+        /// A count.
+        Count = "count",
+        /// A share from 0 to 1. Text prints it in percent.
+        Ratio = "ratio",
+        /// Time.
+        Nanoseconds = "ns",
+        /// Time in cycles of the processor's TSC.
+        Cycles = "cycles",
+        /// Energy.
+        Microjoules = "uJ",
+        /// Power.
+        Milliwatts = "mW",
+        /// A rate per second.
+        PerSecond = "1/s",
+        /// A number without a unit, or in one that somebody else knows. It need not be whole.
+        Number = "number",
     }
 }
 

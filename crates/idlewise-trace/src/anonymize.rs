@@ -5,61 +5,38 @@
 //! by whole ticks, so that every gap keeps its place on the tick grid and a replay gives the same
 //! numbers. What remains is listed in [`REMAINS`]; a log is useless without it.
 
-use idlewise_core::tick_period_ns;
+use idlewise_core::{tick_period_ns, words};
 use idlewise_machine::Machine;
 
 use crate::cpu_facts::kernel_version;
 use crate::log::LogMetadata;
 use crate::{Doubt, IdleGap};
 
-/// Identifying information. It is dropped unless the user asks to keep it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// The recorder's command line: programs, arguments, paths.
-    Command,
-    /// The hash and size of the recording.
-    Source,
-    /// The kernel's full release string. The version, such as 6.12, stays.
-    Kernel,
-    /// The CPU's model name.
-    CpuModel,
-    /// The machine description without its idle states: id, title, model, topology, sources.
-    Machine,
-    /// The time of the recording.
-    Time,
-    /// Doubts whose text may name something. Doubts that contain only numbers stay.
-    Doubts,
-    /// The tasks' names in a workload log. An idle log has none.
-    Tasks,
+words! {
+    name;
+    /// Identifying information. It is dropped unless the user asks to keep it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Field {
+        /// The recorder's command line: programs, arguments, paths.
+        Command = "command",
+        /// The hash and size of the recording.
+        Source = "source",
+        /// The kernel's full release string. The version, such as 6.12, stays.
+        Kernel = "kernel",
+        /// The CPU's model name.
+        CpuModel = "cpu-model",
+        /// The machine description without its idle states: id, title, model, topology, sources.
+        Machine = "machine",
+        /// The time of the recording.
+        Time = "time",
+        /// Doubts whose text may name something. Doubts that contain only numbers stay.
+        Doubts = "doubts",
+        /// The tasks' names in a workload log. An idle log has none.
+        Tasks = "tasks",
+    }
 }
 
 impl Field {
-    /// Every field.
-    pub const ALL: [Field; 8] = [
-        Field::Command,
-        Field::Source,
-        Field::Kernel,
-        Field::CpuModel,
-        Field::Machine,
-        Field::Time,
-        Field::Doubts,
-        Field::Tasks,
-    ];
-
-    /// The field's name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Field::Command => "command",
-            Field::Source => "source",
-            Field::Kernel => "kernel",
-            Field::CpuModel => "cpu-model",
-            Field::Machine => "machine",
-            Field::Time => "time",
-            Field::Doubts => "doubts",
-            Field::Tasks => "tasks",
-        }
-    }
-
     /// A description of what is dropped.
     pub const fn meaning(self) -> &'static str {
         match self {

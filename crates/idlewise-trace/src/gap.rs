@@ -1,5 +1,6 @@
 //! The idle gap: one row of the idle log.
 
+use idlewise_core::words;
 use std::fmt;
 
 /// The time from when a CPU went idle until the first event that would have ended the idle period
@@ -63,41 +64,28 @@ impl IdleGap {
     }
 }
 
-/// What ended a gap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum WakeReason {
-    /// A timer other than the tick. The gap ends exactly at its expiry.
-    Timer,
-    /// An inter-processor interrupt with work (function call, irq_work).
-    Ipi,
-    /// A request to reschedule, by interrupt or by a write that the idle CPU was polling for.
-    Resched,
-    /// A device interrupt.
-    Irq,
-    /// Deferred work, such as a task that the tick's softirq made runnable.
-    Softirq,
-    /// The trace does not tell.
-    #[default]
-    Unknown,
+words! {
+    name;
+    /// What ended a gap.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum WakeReason {
+        /// A timer other than the tick. The gap ends exactly at its expiry.
+        Timer = "timer",
+        /// An inter-processor interrupt with work (function call, irq_work).
+        Ipi = "ipi",
+        /// A request to reschedule, by interrupt or by a write that the idle CPU was polling for.
+        Resched = "resched",
+        /// A device interrupt.
+        Irq = "irq",
+        /// Deferred work, such as a task that the tick's softirq made runnable.
+        Softirq = "softirq",
+        /// The trace does not tell.
+        #[default]
+        Unknown = "unknown",
+    }
 }
 
 impl WakeReason {
-    /// Every reason, in the order of the enum.
-    pub const ALL: [WakeReason; 6] =
-        [Self::Timer, Self::Ipi, Self::Resched, Self::Irq, Self::Softirq, Self::Unknown];
-
-    /// Returns the reason's name in the idle log.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Timer => "timer",
-            Self::Ipi => "ipi",
-            Self::Resched => "resched",
-            Self::Irq => "irq",
-            Self::Softirq => "softirq",
-            Self::Unknown => "unknown",
-        }
-    }
-
     /// The index of the reason with that name in [`WakeReason::ALL`], or -1 if there is none.
     pub(crate) fn number_of(name: &[u8]) -> i32 {
         let place = Self::ALL.iter().position(|reason| reason.name().as_bytes() == name);

@@ -239,17 +239,6 @@ fn joined<const N: usize>(words: [Option<String>; N]) -> Option<String> {
 }
 
 fn machine_json(machine: &Machine) -> serde_json::Value {
-    let figure = |figure: Option<PowerFigure<'_>>| {
-        figure.map(|figure| {
-            json!({
-                "kind": figure.kind,
-                "source": figure.source,
-                "at_khz": figure.at_khz,
-                "range_mw": figure.range_mw,
-                "is_checked": figure.is_checked,
-            })
-        })
-    };
     let domain_states = machine.domain_states.iter().map(|state| {
         json!({
             "state": state.name,
@@ -265,7 +254,7 @@ fn machine_json(machine: &Machine) -> serde_json::Value {
         })
     });
     let running_power = machine.running_power();
-    let power_figures = machine.states.iter().map(|state| figure(state.power_figure()));
+    let power_figures = machine.states.iter().map(MachineState::power_figure);
     json!({
         "machine": machine.id,
         "title": machine.title,
@@ -285,7 +274,7 @@ fn machine_json(machine: &Machine) -> serde_json::Value {
         "topology": machine.topology,
         "running_power_mw": running_power.mw,
         "running_power_basis": running_power.basis.as_str(),
-        "running_power_figure": figure(machine.running_power_figure()),
+        "running_power_figure": machine.running_power_figure(),
         "states": state_table(machine),
         "power_figures": power_figures.collect::<Vec<_>>(),
         "domain_states": domain_states.collect::<Vec<_>>(),

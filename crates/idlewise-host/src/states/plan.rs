@@ -1,5 +1,6 @@
 //! What will be measured: which CPU wakes which, held in which states. Reads the machine and changes nothing.
 
+use idlewise_core::words;
 use idlewise_machine::MachineState;
 use rustix::fs::OFlags;
 
@@ -33,22 +34,14 @@ pub struct StatesWishes {
     pub by: Option<WakeBy>,
 }
 
-/// What wakes a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WakeBy {
-    /// The wake-up of a thread there.
-    Futex,
-    /// A function call by the kernel module idlewise_bench.
-    Ipi,
-}
-
-impl WakeBy {
-    /// Returns its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            WakeBy::Futex => "futex",
-            WakeBy::Ipi => "ipi",
-        }
+words! {
+    /// What wakes a CPU.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum WakeBy {
+        /// The wake-up of a thread there.
+        Futex = "futex",
+        /// A function call by the kernel module idlewise_bench.
+        Ipi = "ipi",
     }
 }
 

@@ -1,5 +1,6 @@
 //! The limits of exit latencies that somebody asked for (PM QoS).
 
+use idlewise_core::words;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -13,25 +14,16 @@ const UNLIMITED_US: i32 = 2_000_000_000;
 /// The whole machine's limit.
 const MACHINE: &str = "dev/cpu_dma_latency";
 
-/// Why the machine's limit cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
-    /// We may not.
-    RootOnly,
-    /// There is no such file.
-    Absent,
-    /// It cannot be opened.
-    Unreadable,
-}
-
-impl Lack {
-    /// Says it in words.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Lack::RootOnly => "only root may read it",
-            Lack::Absent => "there is no /dev/cpu_dma_latency, as in containers",
-            Lack::Unreadable => "/dev/cpu_dma_latency cannot be opened",
-        }
+words! {
+    /// Why the machine's limit cannot be read.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Lack {
+        /// We may not.
+        RootOnly = "only root may read it",
+        /// There is no such file.
+        Absent = "there is no /dev/cpu_dma_latency, as in containers",
+        /// It cannot be opened.
+        Unreadable = "/dev/cpu_dma_latency cannot be opened",
     }
 }
 

@@ -5,21 +5,24 @@
 //! (`basic_cpuid[5]=00000040 00000040 00000003 00000011`). Other lines are ignored. Of a dump with many
 //! CPUs the first counts, as the kernel asks its boot CPU.
 
+use idlewise_core::words;
 use std::fmt;
 
 use super::{BootFacts, Fact, Source, Xen};
 
-/// Who made a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vendor {
-    /// `GenuineIntel`.
-    Intel,
-    /// `AuthenticAMD`.
-    Amd,
-    /// `HygonGenuine`.
-    Hygon,
-    /// Another.
-    Other,
+words! {
+    /// Who made a CPU.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Vendor {
+        /// `GenuineIntel`.
+        Intel = "Intel",
+        /// `AuthenticAMD`.
+        Amd = "AMD",
+        /// `HygonGenuine`.
+        Hygon = "Hygon",
+        /// Another.
+        Other = "other",
+    }
 }
 
 impl Vendor {
@@ -30,16 +33,6 @@ impl Vendor {
             b"AuthenticAMD" => Self::Amd,
             b"HygonGenuine" => Self::Hygon,
             _ => Self::Other,
-        }
-    }
-
-    /// Its name for people.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Intel => "Intel",
-            Self::Amd => "AMD",
-            Self::Hygon => "Hygon",
-            Self::Other => "other",
         }
     }
 }

@@ -10,26 +10,18 @@
 
 use super::cpuid::Vendor;
 use super::{BootFacts, Cmdline, IdleParameter, Kernel};
+use idlewise_core::words;
 
-/// A cpuidle driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CpuidleDriver {
-    /// `intel_idle`.
-    IntelIdle,
-    /// `acpi_idle`.
-    AcpiIdle,
-    /// `haltpoll`.
-    Haltpoll,
-}
-
-impl CpuidleDriver {
-    /// Its name in sysfs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::IntelIdle => "intel_idle",
-            Self::AcpiIdle => "acpi_idle",
-            Self::Haltpoll => "haltpoll",
-        }
+words! {
+    /// A cpuidle driver.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum CpuidleDriver {
+        /// `intel_idle`.
+        IntelIdle = "intel_idle",
+        /// `acpi_idle`.
+        AcpiIdle = "acpi_idle",
+        /// `haltpoll`.
+        Haltpoll = "haltpoll",
     }
 }
 

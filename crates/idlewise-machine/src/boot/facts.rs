@@ -1,5 +1,6 @@
 //! The facts that the choice depends on: where they are from, and what a command line says.
 
+use idlewise_core::words;
 use std::fmt;
 
 use super::Kernel;
@@ -59,32 +60,19 @@ impl<T> Fact<T> {
     }
 }
 
-/// The `idle=` parameter on the kernel's command line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IdleParameter {
-    /// Not given.
-    #[default]
-    None,
-    /// `idle=poll`.
-    Poll,
-    /// `idle=halt`.
-    Halt,
-    /// `idle=nomwait`.
-    NoMwait,
-}
-
-impl IdleParameter {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::None, Self::Halt, Self::NoMwait, Self::Poll];
-
-    /// The parameter as it is written, `no idle=` if it is absent.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "no idle=",
-            Self::Poll => "idle=poll",
-            Self::Halt => "idle=halt",
-            Self::NoMwait => "idle=nomwait",
-        }
+words! {
+    /// The `idle=` parameter on the kernel's command line.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum IdleParameter {
+        /// Not given.
+        #[default]
+        None = "no idle=",
+        /// `idle=halt`.
+        Halt = "idle=halt",
+        /// `idle=nomwait`.
+        NoMwait = "idle=nomwait",
+        /// `idle=poll`.
+        Poll = "idle=poll",
     }
 }
 

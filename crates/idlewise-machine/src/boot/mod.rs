@@ -42,39 +42,29 @@ pub mod cpuid;
 pub mod driver;
 mod facts;
 
+use idlewise_core::words;
 use std::fmt;
 
 use cpuid::{CpuModel, Kvm, MwaitLeaf, Vendor};
 pub use facts::{Bugs, Cmdline, Fact, IdleParameter, Known, Source, Xen};
 
-/// The kernel whose rules apply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kernel {
-    /// Linux 5.18: the rule from 4.1 to 5.19, by vendor.
-    V5_18,
-    /// Linux 6.1.
-    V6_1,
-    /// Linux 6.12.
-    #[default]
-    V6_12,
-    /// Linux 7.2.
-    V7_2,
+words! {
+    /// The kernel whose rules apply.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Kernel {
+        /// Linux 5.18: the rule from 4.1 to 5.19, by vendor.
+        V5_18 = "5.18",
+        /// Linux 6.1.
+        V6_1 = "6.1",
+        /// Linux 6.12.
+        #[default]
+        V6_12 = "6.12",
+        /// Linux 7.2.
+        V7_2 = "7.2",
+    }
 }
 
 impl Kernel {
-    /// All of them, oldest first.
-    pub const ALL: [Self; 4] = [Self::V5_18, Self::V6_1, Self::V6_12, Self::V7_2];
-
-    /// The version as users write it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::V5_18 => "5.18",
-            Self::V6_1 => "6.1",
-            Self::V6_12 => "6.12",
-            Self::V7_2 => "7.2",
-        }
-    }
-
     /// The kernel of [`Self::ALL`] whose rules are nearest to those of a release such as
     /// `6.1.0-18-amd64`, and whether it is the same version. `None` if there is no version in it.
     pub fn nearest(release: &str) -> Option<(Self, bool)> {
@@ -201,34 +191,20 @@ impl BootFacts {
     }
 }
 
-/// How an idle CPU waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IdleRoutine {
-    /// It spins until there is work.
-    Poll,
-    /// It uses MWAIT without hints: C1.
-    Mwait,
-    /// It uses HLT.
-    Halt,
-    /// It uses HLT, and lets another CPU keep its timer if the firmware uses C1E.
-    E400Halt,
-    /// It asks the TDX module to wait.
-    TdxHalt,
-}
-
-impl IdleRoutine {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Poll, Self::Mwait, Self::Halt, Self::E400Halt, Self::TdxHalt];
-
-    /// Its name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Poll => "poll",
-            Self::Mwait => "MWAIT C1",
-            Self::Halt => "HLT",
-            Self::E400Halt => "E400-aware HLT",
-            Self::TdxHalt => "HLT by TDX",
-        }
+words! {
+    /// How an idle CPU waits.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum IdleRoutine {
+        /// It spins until there is work.
+        Poll = "poll",
+        /// It uses MWAIT without hints: C1.
+        Mwait = "MWAIT C1",
+        /// It uses HLT.
+        Halt = "HLT",
+        /// It uses HLT, and lets another CPU keep its timer if the firmware uses C1E.
+        E400Halt = "E400-aware HLT",
+        /// It asks the TDX module to wait.
+        TdxHalt = "HLT by TDX",
     }
 }
 

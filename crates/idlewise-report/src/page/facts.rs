@@ -6,6 +6,7 @@
     reason = "as in the module's table, a log's metadata, a machine's file and docs/columns.md"
 )]
 
+use idlewise_core::words;
 use idlewise_sim::Basis;
 use serde::Serialize;
 
@@ -62,30 +63,19 @@ pub struct Facts {
     pub provenance: Vec<Provenance>,
 }
 
-/// What a figure rests on, strongest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BasisKind {
-    Recorded,
-    Measured,
-    Simulated,
-    /// In a driver's or a vendor's table.
-    Documented,
-    Calibrated,
-    Assumed,
-}
-
-impl BasisKind {
-    /// The word for it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            BasisKind::Recorded => "recorded",
-            BasisKind::Measured => "measured",
-            BasisKind::Simulated => "simulated",
-            BasisKind::Documented => "documented",
-            BasisKind::Calibrated => "calibrated",
-            BasisKind::Assumed => "assumed",
-        }
+words! {
+    word;
+    /// What a figure rests on, strongest first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum BasisKind {
+        Recorded = "recorded",
+        Measured = "measured",
+        Simulated = "simulated",
+        /// In a driver's or a vendor's table.
+        Documented = "documented",
+        Calibrated = "calibrated",
+        Assumed = "assumed",
     }
 }
 

@@ -3,6 +3,7 @@
 //! A goal is met if the whole interval of the measured value meets it, not met if no part of it
 //! does, and undecided otherwise. Goals without a measurement are reported as not measured.
 
+use idlewise_core::words;
 use serde_json::json;
 
 use super::result::{
@@ -10,28 +11,18 @@ use super::result::{
 };
 use crate::statistics::{Series, estimate};
 
-/// The verdict on a goal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The whole interval meets it.
-    Met,
-    /// No part of the interval meets it.
-    NotMet,
-    /// Only a part of the interval meets it, or there were too few runs for an interval.
-    Undecided,
-    /// A run lacks the figure.
-    NotMeasured,
-}
-
-impl Verdict {
-    /// Returns the verdict in words.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Verdict::Met => "met",
-            Verdict::NotMet => "not met",
-            Verdict::Undecided => "undecided",
-            Verdict::NotMeasured => "not measured",
-        }
+words! {
+    /// The verdict on a goal.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Verdict {
+        /// The whole interval meets it.
+        Met = "met",
+        /// No part of the interval meets it.
+        NotMet = "not met",
+        /// Only a part of the interval meets it, or there were too few runs for an interval.
+        Undecided = "undecided",
+        /// A run lacks the figure.
+        NotMeasured = "not measured",
     }
 }
 

@@ -7,6 +7,7 @@
 mod rank_sum;
 mod sequential;
 
+use idlewise_core::words;
 use serde_json::{Value as Json, json};
 
 use crate::saved::{BetterValue, Block, SavedSeries, Statistic};
@@ -17,26 +18,21 @@ pub use rank_sum::{RankSum, rank_sum};
 use sequential::splitmix;
 pub use sequential::{BLOCK_ROUND_COUNT, Budget, Sequential, Verdict};
 
-/// One of the two settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// What B is compared with.
-    A,
-    /// What is tried.
-    B,
+words! {
+    name;
+    /// One of the two settings.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Which {
+        /// What B is compared with.
+        A = "A",
+        /// What is tried.
+        B = "B",
+    }
 }
 
 impl Which {
     /// Both.
     pub const BOTH: [Which; 2] = [Which::A, Which::B];
-
-    /// Returns its letter.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Which::A => "A",
-            Which::B => "B",
-        }
-    }
 }
 
 /// Returns the order of a block's rounds: A B B A or B A A B, by the toss of a coin.

@@ -29,6 +29,7 @@
 //! when it was decided (repeated confidence interval; Jennison and Turnbull 1989).
 
 use crate::statistics::{RUN_COUNT_MIN, median};
+use idlewise_core::words;
 
 /// Rounds in a block.
 pub const BLOCK_ROUND_COUNT: usize = 4;
@@ -198,26 +199,18 @@ fn least_of_greatest(sums: &[i32], rejected: &[bool], count: usize) -> Option<i3
     least
 }
 
-/// What a trial has shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// B differs from A, and the estimate is what the user asked for or more. [`Sequential::is_least_shown`]
-    /// tells whether the difference itself is.
-    Different,
-    /// B differs from A by less than that.
-    NoDifference,
-    /// Neither has been shown.
-    Undecided,
-}
-
-impl Verdict {
-    /// Returns the verdict as a word for programs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Verdict::Different => "different",
-            Verdict::NoDifference => "no_difference",
-            Verdict::Undecided => "undecided",
-        }
+words! {
+    name;
+    /// What a trial has shown.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Verdict {
+        /// B differs from A, and the estimate is what the user asked for or more. [`Sequential::is_least_shown`]
+        /// tells whether the difference itself is.
+        Different = "different",
+        /// B differs from A by less than that.
+        NoDifference = "no_difference",
+        /// Neither has been shown.
+        Undecided = "undecided",
     }
 }
 

@@ -1,39 +1,28 @@
 //! CPUs or groups of them as rows: what they did, sorted, filtered and as columns.
 
+use idlewise_core::words;
 use std::cmp::Ordering;
 
 use super::{Condition, Figures, Layout};
 use crate::{Column, Value};
 
-/// What a line is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Grouping {
-    /// Each CPU.
-    #[default]
-    Cpu,
-    /// The CPUs that share a last-level cache.
-    Cache,
-    /// The CPUs of a package.
-    Package,
-    /// All CPUs.
-    Machine,
+words! {
+    /// What a line is about.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Grouping {
+        /// Each CPU.
+        #[default]
+        Cpu = "cpu",
+        /// The CPUs that share a last-level cache.
+        Cache = "cache",
+        /// The CPUs of a package.
+        Package = "package",
+        /// All CPUs.
+        Machine = "machine",
+    }
 }
 
 impl Grouping {
-    /// All of them, the smallest groups first.
-    pub const ALL: [Grouping; 4] =
-        [Grouping::Cpu, Grouping::Cache, Grouping::Package, Grouping::Machine];
-
-    /// Returns the name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Grouping::Cpu => "cpu",
-            Grouping::Cache => "cache",
-            Grouping::Package => "package",
-            Grouping::Machine => "machine",
-        }
-    }
-
     /// Returns the next one; the first after the last.
     #[must_use]
     pub fn next(self) -> Self {
@@ -41,51 +30,29 @@ impl Grouping {
     }
 }
 
-/// What lines are sorted by. Numbers begin with the greatest, CPUs with the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SortKey {
-    /// The number of the CPU.
-    #[default]
-    Cpu,
-    /// Time outside of idle states.
-    Running,
-    /// Entries of idle states.
-    Entries,
-    /// Stays that were too short for their state.
-    TooDeep,
-    /// Stays that were long enough for a deeper state.
-    TooShallow,
-    /// Time spent leaving states.
-    Waiting,
-    /// The lowest limit of the exit latency first.
-    Limit,
+words! {
+    /// What lines are sorted by. Numbers begin with the greatest, CPUs with the first.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum SortKey {
+        /// The number of the CPU.
+        #[default]
+        Cpu = "cpu",
+        /// Time outside of idle states.
+        Running = "running",
+        /// Entries of idle states.
+        Entries = "entries",
+        /// Stays that were too short for their state.
+        TooDeep = "too-deep",
+        /// Stays that were long enough for a deeper state.
+        TooShallow = "too-shallow",
+        /// Time spent leaving states.
+        Waiting = "waiting",
+        /// The lowest limit of the exit latency first.
+        Limit = "limit",
+    }
 }
 
 impl SortKey {
-    /// All of them.
-    pub const ALL: [SortKey; 7] = [
-        SortKey::Cpu,
-        SortKey::Running,
-        SortKey::Entries,
-        SortKey::TooDeep,
-        SortKey::TooShallow,
-        SortKey::Waiting,
-        SortKey::Limit,
-    ];
-
-    /// Returns the name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            SortKey::Cpu => "cpu",
-            SortKey::Running => "running",
-            SortKey::Entries => "entries",
-            SortKey::TooDeep => "too-deep",
-            SortKey::TooShallow => "too-shallow",
-            SortKey::Waiting => "waiting",
-            SortKey::Limit => "limit",
-        }
-    }
-
     /// Returns the next one; the first after the last.
     #[must_use]
     pub fn next(self) -> Self {

@@ -1,31 +1,23 @@
 //! Other powers for a machine, to see what depends on them.
 
 use crate::{CostModel, Machine};
+use idlewise_core::words;
 
-/// A power for the powers of all states, relative to a running CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shape {
-    /// Powers nearer to each other: the square roots of their shares of running power.
-    Flat,
-    /// As in the machine's file.
-    Default,
-    /// Powers further from each other: their shares to the power of 1.5.
-    Steep,
+words! {
+    name;
+    /// A power for the powers of all states, relative to a running CPU.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Shape {
+        /// Powers nearer to each other: the square roots of their shares of running power.
+        Flat = "flat",
+        /// As in the machine's file.
+        Default = "default",
+        /// Powers further from each other: their shares to the power of 1.5.
+        Steep = "steep",
+    }
 }
 
 impl Shape {
-    /// All of them.
-    pub const ALL: [Shape; 3] = [Shape::Flat, Shape::Default, Shape::Steep];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Shape::Flat => "flat",
-            Shape::Default => "default",
-            Shape::Steep => "steep",
-        }
-    }
-
     /// What it does, in a line.
     pub fn meaning(self) -> &'static str {
         match self {

@@ -80,6 +80,7 @@ mod convert;
 mod log;
 mod next_timer;
 
+use idlewise_core::words;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -161,27 +162,17 @@ pub struct StepPlace {
     pub offset_ns: u64,
 }
 
-/// How a step ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepEnd {
-    /// The task waits.
-    Waits,
-    /// The task is over.
-    Ends,
-    /// The recording is over.
-    Cut,
-}
-
-impl StepEnd {
-    const ALL: [Self; 3] = [Self::Waits, Self::Ends, Self::Cut];
-
-    /// Its name in the log.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Waits => "waits",
-            Self::Ends => "ends",
-            Self::Cut => "cut",
-        }
+words! {
+    name;
+    /// How a step ended.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum StepEnd {
+        /// The task waits.
+        Waits = "waits",
+        /// The task is over.
+        Ends = "ends",
+        /// The recording is over.
+        Cut = "cut",
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use idlewise_core::{STATE_COUNT_MAX, tick_period_ns};
+use idlewise_core::{STATE_COUNT_MAX, tick_period_ns, words};
 
 use super::{IdleLog, LogError, LogMetadata};
 use crate::{CpuSummary, IdleGap, WakeReason};
@@ -105,28 +105,19 @@ impl Check {
     }
 }
 
-/// The result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CheckResult {
-    /// The log has nothing that could be checked.
-    Unchecked,
-    /// The rule holds.
-    Ok,
-    /// There is reason to be careful.
-    Doubt,
-    /// The log contradicts itself.
-    Wrong,
-}
-
-impl CheckResult {
-    /// Returns the result as a word.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CheckResult::Unchecked => "unchecked",
-            CheckResult::Ok => "ok",
-            CheckResult::Doubt => "doubt",
-            CheckResult::Wrong => "wrong",
-        }
+words! {
+    name;
+    /// The result of a check.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum CheckResult {
+        /// The log has nothing that could be checked.
+        Unchecked = "unchecked",
+        /// The rule holds.
+        Ok = "ok",
+        /// There is reason to be careful.
+        Doubt = "doubt",
+        /// The log contradicts itself.
+        Wrong = "wrong",
     }
 }
 
