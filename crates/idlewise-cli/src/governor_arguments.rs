@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use idlewise_plugin::{Confinement, GovernorSource, Kernel};
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governors::Choice;
 use crate::role::{BundleRole, Roles, UNCONFINED};
 
@@ -94,7 +94,7 @@ impl GovernorArguments {
     }
 
     /// Like [`GovernorArguments::choices`], with `names` as the default.
-    pub fn choices_or(&self, names: &[&str]) -> Result<Vec<Choice>, Failure> {
+    pub fn choices_or(&self, names: &[&str]) -> Result<Vec<Choice>> {
         match self.is_empty() {
             true => names.iter().map(|name| Choice::parse(name)).collect(),
             false => self.choices(),
@@ -102,7 +102,7 @@ impl GovernorArguments {
     }
 
     /// Finds or compiles each governor.
-    pub fn choices(&self) -> Result<Vec<Choice>, Failure> {
+    pub fn choices(&self) -> Result<Vec<Choice>> {
         let labels = labels(&self.asked);
         let choices = self.asked.iter().zip(labels);
         choices.map(|(asked, label)| asked.choice(label, self.confinement)).collect()
@@ -114,7 +114,7 @@ impl Asked {
         GovernorSource::is_path(&self.name)
     }
 
-    fn choice(&self, label: String, confinement: Confinement) -> Result<Choice, Failure> {
+    fn choice(&self, label: String, confinement: Confinement) -> Result<Choice> {
         if !self.is_file() {
             if self.patch.is_some() {
                 return Err(Failure::new(format_args!(

@@ -5,7 +5,7 @@ use std::path::Path;
 use idlewise_lab::topology::Topology;
 use idlewise_trace::CpuGroups;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::read_text;
 use crate::role::{BundleRole, Roles};
 use crate::screen;
@@ -30,7 +30,7 @@ impl Joining {
     }
 
     /// Reads the topology.
-    pub fn topology(&self) -> Result<Topology, Failure> {
+    pub fn topology(&self) -> Result<Topology> {
         let Some(text) = &self.topology else { return Ok(Topology::NONE) };
         let (name, text) = match text.contains('=') {
             true => ("--topology".to_owned(), text.clone()),

@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use idlewise_lab::{bundled, cells, input, program, recorded_course};
 use idlewise_report::shown_in_line;
 
-use crate::error::{Failure, without_middle};
+use crate::error::{Result, without_middle};
 use crate::screen::say;
 
 #[cfg(target_os = "linux")]
@@ -58,7 +58,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Returns status 2, because a script that names no command is wrong.
-fn greet() -> Result<ExitCode, Failure> {
+fn greet() -> Result<ExitCode> {
     screen::stdout().write_all(help::first_steps().as_bytes())?;
     Ok(ExitCode::from(2))
 }

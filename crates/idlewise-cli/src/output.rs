@@ -6,7 +6,7 @@ use std::path::Path;
 
 use idlewise_trace::{OutputFile, OutputOptions};
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::screen::{self, Screen, say};
 
 /// The name of standard output where a file is asked for. A file of that name is `./-`.
@@ -16,7 +16,7 @@ pub const STDOUT: &str = "-";
 ///
 /// # Errors
 /// Fails if there is a file that must not be replaced, or if the folder cannot be written to.
-pub fn create(path: &Path, force: bool, inputs: &[&Path]) -> Result<OutputFile, Failure> {
+pub fn create(path: &Path, force: bool, inputs: &[&Path]) -> Result<OutputFile> {
     start(path, &OutputOptions { replace: force, inputs, ..OutputOptions::default() })
 }
 
@@ -24,11 +24,11 @@ pub fn create(path: &Path, force: bool, inputs: &[&Path]) -> Result<OutputFile, 
 ///
 /// # Errors
 /// Fails like [`create`].
-pub fn create_private(path: &Path, force: bool) -> Result<OutputFile, Failure> {
+pub fn create_private(path: &Path, force: bool) -> Result<OutputFile> {
     start(path, &OutputOptions { replace: force, is_private: true, ..OutputOptions::default() })
 }
 
-fn start(path: &Path, options: &OutputOptions<'_>) -> Result<OutputFile, Failure> {
+fn start(path: &Path, options: &OutputOptions<'_>) -> Result<OutputFile> {
     let waiting = |path: &Path| {
         let name = screen::name(path);
         say(format_args!("idlewise: waiting for {name}, a pipe that nobody reads; ctrl-c ends it"));
@@ -48,7 +48,7 @@ pub fn report_of(output: &OutputFile) -> fn() -> Screen {
 ///
 /// # Errors
 /// Fails if the disk is full.
-pub fn write(output: OutputFile, text: impl Display) -> Result<(), Failure> {
+pub fn write(output: OutputFile, text: impl Display) -> Result<()> {
     let mut file = BufWriter::new(output.file());
     let written = write!(file, "{text}").and_then(|()| file.flush());
     drop(file);

@@ -12,7 +12,7 @@ use idlewise_sim::{Arch, Basis};
 
 use crate::bundled;
 use crate::doubts::ShownDoubts;
-use crate::error::Failure;
+use crate::error::Result;
 use crate::governor_arguments::GovernorArguments;
 use crate::governors::Choice;
 use crate::input::{self, NamedLog};
@@ -100,7 +100,7 @@ impl ReplayArguments {
         }
     }
 
-    pub fn targets(&self, choices: &[Choice]) -> Result<Vec<ReplayTarget>, Failure> {
+    pub fn targets(&self, choices: &[Choice]) -> Result<Vec<ReplayTarget>> {
         let names: Vec<&str> = match self.machines.as_slice() {
             [] => MACHINES_DEFAULT.to_vec(),
             names => names.iter().map(String::as_str).collect(),
@@ -108,7 +108,7 @@ impl ReplayArguments {
         targets(&names, choices, &self.disabled, self.promoting.states())
     }
 
-    pub fn open_logs(&self) -> Result<Vec<NamedLog>, Failure> {
+    pub fn open_logs(&self) -> Result<Vec<NamedLog>> {
         open_logs(&self.logs, self.unpacking)
     }
 
@@ -165,7 +165,7 @@ impl ReplayArguments {
 }
 
 /// Opens the logs at these paths, under names that tell them apart; the bundled ones if there are none.
-pub fn open_logs(paths: &[PathBuf], unpacking: Unpacking) -> Result<Vec<NamedLog>, Failure> {
+pub fn open_logs(paths: &[PathBuf], unpacking: Unpacking) -> Result<Vec<NamedLog>> {
     if paths.is_empty() {
         return bundled::logs();
     }

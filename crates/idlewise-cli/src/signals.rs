@@ -16,12 +16,12 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::emulate_default_handler;
 use signal_hook::low_level::siginfo::Cause;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::work_folder::end_without_bundles;
 
 /// From now on, exceeding the file size limit (RLIMIT_FSIZE) is a write error, like a full disk,
 /// instead of ending the process.
-pub fn fail_at_size_limits() -> Result<(), Failure> {
+pub fn fail_at_size_limits() -> Result<()> {
     let ignored = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGXFSZ, ignored).map_err(not_caught)?;
     Ok(())
@@ -30,7 +30,7 @@ pub fn fail_at_size_limits() -> Result<(), Failure> {
 /// From now on, ctrl-c and similar signals first remove partial files, and stop running compilers and
 /// bundled commands.
 /// Signals that our parent told us to ignore, as `nohup` does, stay ignored.
-pub fn clean_up_first() -> Result<(), Failure> {
+pub fn clean_up_first() -> Result<()> {
     let (mut woken, waker) = UnixStream::pair().map_err(not_caught)?;
     let last = Arc::new(AtomicUsize::new(0));
     let ignored = ignored_signals();
@@ -82,7 +82,7 @@ pub struct Signals {
 
 impl Signals {
     /// From now on, these signals do not end the process.
-    pub fn catch() -> Result<Self, Failure> {
+    pub fn catch() -> Result<Self> {
         let (woken, waker) = UnixStream::pair().map_err(not_caught)?;
         let has_ended = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -102,7 +102,7 @@ impl Signals {
     }
 
     /// Waits for a signal, for at most this long.
-    pub fn wait(&mut self, at_most: Duration) -> Result<(), Failure> {
+    pub fn wait(&mut self, at_most: Duration) -> Result<()> {
         self.woken.set_read_timeout(Some(at_most.max(Duration::from_millis(1))))?;
         // The number of signals does not matter.
         match self.woken.read(&mut [0; 64]).map(|_count| ()) {
@@ -138,7 +138,7 @@ pub struct Forwarding(SignalDelivery<UnixStream, WithOrigin>);
 
 impl Forwarding {
     /// From now on, these signals do not end the process. Those that our parent told us to ignore stay ignored.
-    pub fn catch() -> Result<Self, Failure> {
+    pub fn catch() -> Result<Self> {
         let (woken, waker) = UnixStream::pair().map_err(not_caught)?;
         let ignored = ignored_signals();
         let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD]

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use idlewise_host::Root;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::screen;
 
 /// Returns this machine, or the one below the folder that `--sysroot` names.
-pub fn root(sysroot: Option<&Path>) -> Result<Root, Failure> {
+pub fn root(sysroot: Option<&Path>) -> Result<Root> {
     match sysroot {
         None => Ok(Root::live()),
         Some(folder) if folder.is_dir() => Ok(Root::at(folder)),

@@ -17,7 +17,7 @@ use rustix::process::{
 
 use idlewise_lab::roster::IN_BUNDLE;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::role::Promise;
 
 /// The bundled command that runs, which this process must stop before it ends.
@@ -52,7 +52,7 @@ pub fn end_with_bundle() {
 }
 
 /// A fresh folder that only the user can enter. It is removed when dropped.
-pub fn work_folder() -> Result<WorkFolder, Failure> {
+pub fn work_folder() -> Result<WorkFolder> {
     WorkFolder::new("idlewise-bundle-").map_err(|error| {
         let parent = env::temp_dir();
         let parent = parent.display();
@@ -68,7 +68,7 @@ pub fn run(
     promise: Promise,
     stdout: File,
     stderr: impl Into<Stdio>,
-) -> Result<i32, Failure> {
+) -> Result<i32> {
     let fail = |error: io::Error| Failure::new(format_args!("cannot run idlewise itself: {error}"));
     let mut command = Command::new(program().map_err(fail)?);
     // A measurement may start any command, another idlewise too, which would take the number for its parent's.

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use idlewise_machine::{Machine, bundled, bundled_ids, nearest_name};
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::{NamedLog, read_text};
 
 /// Returns the machine with that id (ignoring case), or reads the user's file.
 ///
 /// # Errors
 /// Fails if the file is not a readable machine, or if there is no such id; suggests the nearest.
-pub fn machine(name_or_path: &str) -> Result<Machine, Failure> {
+pub fn machine(name_or_path: &str) -> Result<Machine> {
     if !is_path(name_or_path) {
         return bundled(name_or_path).ok_or_else(|| unknown_machine(name_or_path));
     }
@@ -34,7 +34,7 @@ const LOGS: [(&str, &[u8]); 5] = [
 ];
 
 /// Returns the bundled logs.
-pub fn logs() -> Result<Vec<NamedLog>, Failure> {
+pub fn logs() -> Result<Vec<NamedLog>> {
     LOGS.iter().map(|(name, bytes)| NamedLog::bundled(name, bytes)).collect()
 }
 

@@ -14,6 +14,9 @@ use idlewise_trace::log::LogError;
 const HEAD_CHARS: usize = 2_000;
 const TAIL_CHARS: usize = 1_000;
 
+/// What a command or an experiment has, or why it failed.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
 /// What went wrong.
 #[derive(Debug)]
 pub enum Failure {

@@ -26,7 +26,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::progress::{Progress, say};
 use crate::unpack::{Unpacking, first_bytes, unnamed_file};
 
@@ -56,22 +56,18 @@ enum ReadFrom {
 
 impl NamedLog {
     /// Opens a log that is built into the binary.
-    pub fn bundled(name: &str, bytes: &'static [u8]) -> Result<Self, Failure> {
+    pub fn bundled(name: &str, bytes: &'static [u8]) -> Result<Self> {
         let log = IdleLog::from_bytes(name, bytes)?;
         Ok(NamedLog { name: name.to_owned(), log, read_from: ReadFrom::Bundled(bytes) })
     }
 
     /// Opens a log, or converts a recording to a log in an unnamed file.
-    pub fn open(path: &Path, unpacking: impl Into<Unpacking>) -> Result<Self, Failure> {
+    pub fn open(path: &Path, unpacking: impl Into<Unpacking>) -> Result<Self> {
         Self::open_as(path, short_name(path), unpacking)
     }
 
     /// Like [`NamedLog::open`], with a given name.
-    pub fn open_as(
-        path: &Path,
-        name: String,
-        unpacking: impl Into<Unpacking>,
-    ) -> Result<Self, Failure> {
+    pub fn open_as(path: &Path, name: String, unpacking: impl Into<Unpacking>) -> Result<Self> {
         let file = open(path)?;
         let read_from = match FileIdentity::of(&file) {
             Ok(identity) if !is_pipe(path) => ReadFrom::File(identity),
@@ -95,7 +91,7 @@ impl NamedLog {
         file: File,
         name: String,
         unpacking: impl Into<Unpacking>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self> {
         allow_many_files();
         let log = match first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
             true => IdleLog::from_file(path, file)?,
@@ -108,7 +104,7 @@ impl NamedLog {
     ///
     /// # Errors
     /// Fails if the file cannot be read, or if it is not the one that was read.
-    pub fn sha256(&self) -> Result<Option<String>, Failure> {
+    pub fn sha256(&self) -> Result<Option<String>> {
         let identity = match self.read_from {
             ReadFrom::Bundled(bytes) => return Ok(Some(Sums::of(bytes))),
             ReadFrom::Unnamed => return Ok(None),
@@ -132,7 +128,7 @@ impl NamedLog {
     ///
     /// # Errors
     /// Fails if it is not.
-    pub fn must_be_unchanged(&self) -> Result<(), Failure> {
+    pub fn must_be_unchanged(&self) -> Result<()> {
         match self.read_from {
             ReadFrom::File(identity) => must_be_unchanged(self.log.path(), identity),
             _ => Ok(()),
@@ -144,7 +140,7 @@ impl NamedLog {
 ///
 /// # Errors
 /// Fails if it is not.
-pub fn must_be_unchanged(path: &Path, identity: FileIdentity) -> Result<(), Failure> {
+pub fn must_be_unchanged(path: &Path, identity: FileIdentity) -> Result<()> {
     match FileIdentity::at(path) {
         Ok(found) if found == identity => Ok(()),
         _ => Err(changed(path)),
@@ -156,7 +152,7 @@ pub fn changed(path: &Path) -> Failure {
     Failure::new(format_args!("{}: it changed while it was in use; run this again", path.display()))
 }
 
-fn convert_to_log(path: &Path, file: File, unpacking: Unpacking) -> Result<IdleLog, Failure> {
+fn convert_to_log(path: &Path, file: File, unpacking: Unpacking) -> Result<IdleLog> {
     allow_many_files();
     let writer = LogWriter::new(OutputFile::unnamed(path)?)?;
     let reading = Reading { unpacking, ..Reading::default() };
@@ -166,18 +162,15 @@ fn convert_to_log(path: &Path, file: File, unpacking: Unpacking) -> Result<IdleL
 }
 
 /// Takes gaps of a CPU.
-pub type GapFn<'a> = &'a mut dyn FnMut(&[IdleGap]) -> Result<(), Failure>;
+pub type GapFn<'a> = &'a mut dyn FnMut(&[IdleGap]) -> Result<()>;
 /// Takes what passes on a CPU's gaps.
-pub type CpuFn<'a> = &'a mut dyn FnMut(GapFn<'_>) -> Result<(), Failure>;
+pub type CpuFn<'a> = &'a mut dyn FnMut(GapFn<'_>) -> Result<()>;
 
 /// Calls `cpu` once for each CPU of a log, with a function that passes on its gaps.
 ///
 /// # Errors
 /// Fails if the log is damaged, or if it is not sorted by CPU.
-pub fn each_cpu(
-    named: &NamedLog,
-    mut cpu: impl FnMut(CpuFn<'_>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+pub fn each_cpu(named: &NamedLog, mut cpu: impl FnMut(CpuFn<'_>) -> Result<()>) -> Result<()> {
     let Some(cpus) = named.log.groups_by_cpu() else {
         return Err(Failure::new(format_args!(
             "{}: row groups mix CPUs; import the recording again",
@@ -197,7 +190,7 @@ pub fn each_cpu(
 }
 
 /// Opens a user's file for random access. The data of a pipe is copied to an unnamed file.
-pub fn open(path: &Path) -> Result<File, Failure> {
+pub fn open(path: &Path) -> Result<File> {
     let mut file = open_stream(path)?;
     if !is_pipe(path) {
         return Ok(file);
@@ -215,7 +208,7 @@ pub fn open(path: &Path) -> Result<File, Failure> {
 
 /// Opens a user's file for sequential reading. For a pipe, waits until somebody writes to it, and
 /// prints a message if that takes long.
-pub fn open_stream(path: &Path) -> Result<File, Failure> {
+pub fn open_stream(path: &Path) -> Result<File> {
     let fail =
         |error: io::Error| Failure::new(format_args!("cannot read {}: {error}", path.display()));
     if !is_pipe(path) {
@@ -261,12 +254,12 @@ fn is_ready(file: &File, at_most: Option<&Timespec>) -> io::Result<bool> {
 }
 
 /// Reads a user's text file.
-pub fn read_text(path: &Path) -> Result<String, Failure> {
+pub fn read_text(path: &Path) -> Result<String> {
     read_text_at_most(path, TEXT_BYTE_COUNT_MAX)
 }
 
 /// Reads a user's text file of at most so many bytes.
-pub fn read_text_at_most(path: &Path, byte_count_max: u64) -> Result<String, Failure> {
+pub fn read_text_at_most(path: &Path, byte_count_max: u64) -> Result<String> {
     read_small_text_of(open_stream(path)?, byte_count_max)
         .map_err(|error| Failure::new(format_args!("cannot read {}: {error}", path.display())))
 }
@@ -290,7 +283,7 @@ pub fn import(
     output: OutputFile,
     reading: &Reading<'_>,
     recorded: &RecordedMachine,
-) -> Result<(LogMetadata, u64), Failure> {
+) -> Result<(LogMetadata, u64)> {
     let writer = LogWriter::new(output)?;
     let (writer, metadata) = read(path, open(path)?, writer, reading, recorded)?;
     let byte_count = writer.finish(&metadata)?;
@@ -303,7 +296,7 @@ pub fn import_causes(
     output: OutputFile,
     reading: &Reading<'_>,
     recorded: &RecordedMachine,
-) -> Result<(WorkloadMetadata, u64), Failure> {
+) -> Result<(WorkloadMetadata, u64)> {
     let writer = WorkloadWriter::new(output)?;
     let (writer, metadata) = read_causes(path, open(path)?, writer, reading, recorded)?;
     let byte_count = writer.finish(&metadata)?;
@@ -311,7 +304,7 @@ pub fn import_causes(
 }
 
 /// Opens a file as a workload log if it is one; `None` if it is an idle log or a recording.
-pub fn workload_log(path: &Path) -> Result<Option<WorkloadLog>, Failure> {
+pub fn workload_log(path: &Path) -> Result<Option<WorkloadLog>> {
     if is_pipe(path) {
         return Ok(None);
     }
@@ -331,7 +324,7 @@ pub fn workload(
     path: &Path,
     reading: &Reading<'_>,
     recorded: &RecordedMachine,
-) -> Result<WorkloadLog, Failure> {
+) -> Result<WorkloadLog> {
     let file = open(path)?;
     if first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
         return Ok(WorkloadLog::from_file(path, file)?);
@@ -344,7 +337,7 @@ pub fn workload(
 
 /// Like [`workload`]; `None` for an idle log, for a recording that does not say what makes tasks run, and for a
 /// pipe, which can be read only once.
-pub fn workload_if_any(path: &Path, reading: &Reading<'_>) -> Result<Option<WorkloadLog>, Failure> {
+pub fn workload_if_any(path: &Path, reading: &Reading<'_>) -> Result<Option<WorkloadLog>> {
     if is_pipe(path) {
         return Ok(None);
     }
@@ -365,7 +358,7 @@ fn read_causes(
     writer: WorkloadWriter,
     reading: &Reading<'_>,
     recorded: &RecordedMachine,
-) -> Result<(WorkloadWriter, WorkloadMetadata), Failure> {
+) -> Result<(WorkloadWriter, WorkloadMetadata)> {
     let recording = recording(path, file, reading)?;
     let bar = Progress::bytes("importing", recording.info().file_byte_count);
     let converted = convert_causes(recording, writer, recorded, &|done| bar.set(done));
@@ -378,15 +371,11 @@ fn read_causes(
 }
 
 /// Opens a user's recording, compressed or not.
-pub fn open_recording(path: &Path, reading: &Reading<'_>) -> Result<Box<dyn Recording>, Failure> {
+pub fn open_recording(path: &Path, reading: &Reading<'_>) -> Result<Box<dyn Recording>> {
     recording(path, open(path)?, reading)
 }
 
-fn recording(
-    path: &Path,
-    file: File,
-    reading: &Reading<'_>,
-) -> Result<Box<dyn Recording>, Failure> {
+fn recording(path: &Path, file: File, reading: &Reading<'_>) -> Result<Box<dyn Recording>> {
     let unpacking = reading.unpacking;
     let data = unpacking.unpack(path, file)?;
     let mut options =
@@ -406,7 +395,7 @@ fn read(
     writer: LogWriter,
     reading: &Reading<'_>,
     recorded: &RecordedMachine,
-) -> Result<(LogWriter, LogMetadata), Failure> {
+) -> Result<(LogWriter, LogMetadata)> {
     let recording = recording(path, file, reading)?;
     let fail = |error| import_failure(path, &error);
     let bar = Progress::bytes("importing", recording.info().file_byte_count);

@@ -13,7 +13,7 @@ use idlewise_sim::contest::{Cloned, Decider, Player, Price, Role, Visitor};
 use idlewise_sim::replay::{Lane, Setting};
 use idlewise_sim::{Boxed, Machine, RIVALS, Rival};
 
-use crate::error::{Failure, did_you_mean};
+use crate::error::{Failure, Result, did_you_mean};
 use crate::program;
 
 /// Set for the command of a bundle, to the process id of `bundle`. Its output must not depend on this machine.
@@ -40,7 +40,7 @@ pub struct OwnSpec {
     pub meaning: &'static str,
     role: Role,
     takes: Takes,
-    make: fn(&Given<'_>) -> Result<OwnGovernor, Failure>,
+    make: fn(&Given<'_>) -> Result<OwnGovernor>,
 }
 
 /// What one is made for.
@@ -63,7 +63,7 @@ macro_rules! roster {
             role: Role::$role,
             takes: Takes::$takes,
             make: |given| {
-                let make: fn(&Given<'_>) -> Result<$Governor, Failure> = $make;
+                let make: fn(&Given<'_>) -> Result<$Governor> = $make;
                 make(given).map(OwnGovernor::$Row)
             },
         }),+];
@@ -111,7 +111,7 @@ pub struct Own {
 
 impl Own {
     /// Parses a name; `None` if it is none of these.
-    fn parse(name: &str) -> Option<Result<Self, Failure>> {
+    fn parse(name: &str) -> Option<Result<Self>> {
         OWN.iter().find_map(|spec| spec.parse(name))
     }
 
@@ -119,14 +119,14 @@ impl Own {
         self.price.unwrap_or(Price::QUARTER)
     }
 
-    fn build(&self, machine: &Machine, tick_period_ns: u32) -> Result<OwnGovernor, Failure> {
+    fn build(&self, machine: &Machine, tick_period_ns: u32) -> Result<OwnGovernor> {
         let state = self.name.split_once('=').map_or("", |(_, state)| state);
         (self.spec.make)(&Given { machine, tick_period_ns, state, price: self.price() })
     }
 }
 
 impl OwnSpec {
-    fn parse(&'static self, name: &str) -> Option<Result<Own, Failure>> {
+    fn parse(&'static self, name: &str) -> Option<Result<Own>> {
         let own = |price| Own { spec: self, name: name.to_owned(), price };
         match self.takes {
             Takes::Nothing => (name == self.name).then(|| Ok(own(None))),
@@ -204,7 +204,7 @@ impl Choice {
         name: String,
         mut origin: String,
         confinement: Confinement,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self> {
         let (program, mut arguments) = program::itself()
             .map_err(|error| Failure::new(format_args!("cannot find idlewise itself: {error}")))?;
         arguments.push("plugin-worker".into());
@@ -233,7 +233,7 @@ impl Choice {
     ///
     /// # Errors
     /// Fails if there is none, with the nearest.
-    pub fn parse(name: &str) -> Result<Self, Failure> {
+    pub fn parse(name: &str) -> Result<Self> {
         if let Some(spec) = resolve(name) {
             return Ok(Choice::port(spec, name));
         }
@@ -256,7 +256,7 @@ impl Choice {
     ///
     /// # Errors
     /// Fails if there is no port of it.
-    pub fn of_kernel(name: &str, kernel: Option<&str>) -> Result<Self, Failure> {
+    pub fn of_kernel(name: &str, kernel: Option<&str>) -> Result<Self> {
         match kernel.and_then(|kernel| resolve_for(name, kernel)) {
             Some(spec) => Ok(Choice::port(spec, spec.id)),
             None => Self::parse(name),
@@ -395,7 +395,7 @@ impl Choice {
     ///
     /// # Errors
     /// Fails if the machine lacks a named state.
-    pub fn on<'a>(&'a self, machine: &'a Machine) -> Result<Player<OnMachine<'a>>, Failure> {
+    pub fn on<'a>(&'a self, machine: &'a Machine) -> Result<Player<OnMachine<'a>>> {
         Ok(match &self.0 {
             Player::Decider(named) => {
                 if let Named::Own(own) = named {
@@ -446,7 +446,7 @@ impl Decider for OnMachine<'_> {
 ///
 /// # Errors
 /// Fails if one does not.
-pub fn must_decide(choices: &[Choice]) -> Result<(), Failure> {
+pub fn must_decide(choices: &[Choice]) -> Result<()> {
     match choices.iter().find(|choice| matches!(choice.0, Player::Rival(_))) {
         None => Ok(()),
         Some(rival) => Err(Failure::new(format_args!(
@@ -490,7 +490,7 @@ pub fn provenance(choices: &[Choice]) -> Vec<String> {
 }
 
 /// Returns the port with that name.
-pub fn port(name: &str) -> Result<&'static GovernorSpec, Failure> {
+pub fn port(name: &str) -> Result<&'static GovernorSpec> {
     resolve(name).ok_or_else(|| {
         let names = GOVERNORS.iter().flat_map(|spec| [spec.id, spec.name]);
         let hint = did_you_mean(name, names, &format!("there are {}", port_ids()));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use idlewise_report::shown_in_line;
 use idlewise_trace::{OutputFile, OutputOptions, open_regular};
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::progress::say;
 
 /// Where files are kept.
@@ -19,44 +19,44 @@ pub trait Storage: Send + Sync {
     ///
     /// # Errors
     /// Fails if the folder cannot be made, or if the storage cannot be read.
-    fn create(&self, folder: &str) -> Result<(), Failure>;
+    fn create(&self, folder: &str) -> Result<()>;
 
     /// Returns the files of a folder, not those of folders in it. A folder that does not exist has none.
     ///
     /// # Errors
     /// Fails if it cannot be read.
-    fn list(&self, folder: &str) -> Result<Vec<Listed>, Failure>;
+    fn list(&self, folder: &str) -> Result<Vec<Listed>>;
 
     /// Returns the files of a folder and of all folders in it.
     ///
     /// # Errors
     /// Fails if one of them cannot be read.
-    fn walk(&self, folder: &str) -> Result<Vec<Listed>, Failure>;
+    fn walk(&self, folder: &str) -> Result<Vec<Listed>>;
 
     /// Returns the names of the folders in a folder, or in the storage itself, which is "".
     ///
     /// # Errors
     /// Fails if it cannot be read.
-    fn folders(&self, folder: &str) -> Result<Vec<String>, Failure>;
+    fn folders(&self, folder: &str) -> Result<Vec<String>>;
 
     /// Reads files; `None` for those that are not there. One that has more bytes than allowed is read as empty, which
     /// no file of a sweep is. What is not a file is said, and `None` too.
     ///
     /// # Errors
     /// Fails if one of them is there and cannot be read.
-    fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>, Failure>;
+    fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>>;
 
     /// Writes files. Each gets its name when it is complete, and replaces one that has it.
     ///
     /// # Errors
     /// Fails if the disk is full, or if the storage does not take them. Some of them may be there then.
-    fn write(&self, files: Vec<(String, Vec<u8>)>) -> Result<(), Failure>;
+    fn write(&self, files: Vec<(String, Vec<u8>)>) -> Result<()>;
 
     /// Removes files. Those that are not there are fine.
     ///
     /// # Errors
     /// Fails if one of them cannot be removed.
-    fn remove(&self, names: &[String]) -> Result<(), Failure>;
+    fn remove(&self, names: &[String]) -> Result<()>;
 
     /// Removes a folder if it is empty. A bucket's folders are nothing but the names of their files.
     fn remove_empty_folder(&self, _folder: &str) {}
@@ -82,12 +82,12 @@ fn fail(path: &Path) -> impl Fn(std::io::Error) -> Failure {
 }
 
 impl Storage for Folder {
-    fn create(&self, folder: &str) -> Result<(), Failure> {
+    fn create(&self, folder: &str) -> Result<()> {
         let folder = self.0.join(folder);
         fs::create_dir_all(&folder).map_err(fail(&folder))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Listed>, Failure> {
+    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
         let mut found = Vec::new();
         for (name, entry) in entries(&self.0.join(folder))? {
             // What has just been removed has no size.
@@ -97,7 +97,7 @@ impl Storage for Folder {
         Ok(found)
     }
 
-    fn walk(&self, folder: &str) -> Result<Vec<Listed>, Failure> {
+    fn walk(&self, folder: &str) -> Result<Vec<Listed>> {
         let mut found = self.list(folder)?;
         for inner in self.folders(folder)? {
             let files = self.walk(&format!("{folder}/{inner}"))?;
@@ -107,14 +107,14 @@ impl Storage for Folder {
         Ok(found)
     }
 
-    fn folders(&self, folder: &str) -> Result<Vec<String>, Failure> {
+    fn folders(&self, folder: &str) -> Result<Vec<String>> {
         let entries = entries(&self.0.join(folder))?;
         let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
         let folders = entries.into_iter().filter(|(_, entry)| is_folder(entry));
         Ok(folders.map(|(name, _)| name).collect())
     }
 
-    fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+    fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>> {
         let read = |name: &String| {
             let path = self.0.join(name);
             let file = match open_regular(&path) {
@@ -139,7 +139,7 @@ impl Storage for Folder {
         names.iter().map(read).collect()
     }
 
-    fn write(&self, files: Vec<(String, Vec<u8>)>) -> Result<(), Failure> {
+    fn write(&self, files: Vec<(String, Vec<u8>)>) -> Result<()> {
         for (name, bytes) in files {
             let path = self.0.join(name);
             let folder = path.parent().unwrap_or(&self.0);
@@ -158,7 +158,7 @@ impl Storage for Folder {
         Ok(())
     }
 
-    fn remove(&self, names: &[String]) -> Result<(), Failure> {
+    fn remove(&self, names: &[String]) -> Result<()> {
         for name in names {
             let path = self.0.join(name);
             match fs::remove_file(&path) {
@@ -177,7 +177,7 @@ impl Storage for Folder {
 }
 
 /// What is in a folder; nothing if it does not exist.
-fn entries(folder: &Path) -> Result<Vec<(String, fs::DirEntry)>, Failure> {
+fn entries(folder: &Path) -> Result<Vec<(String, fs::DirEntry)>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

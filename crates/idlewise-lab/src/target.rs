@@ -7,7 +7,7 @@ use idlewise_sim::{CostModel, Machine, SharedStates};
 use idlewise_trace::log::LogMetadata;
 
 use crate::bundled;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::roster::Choice;
 
 /// The default machines: a server from each x86 vendor.
@@ -70,7 +70,7 @@ impl ReplayTarget {
     ///
     /// # Errors
     /// Fails if the machine cannot be replayed, lacks a state, or has none left.
-    pub fn new(machine: Machine, disable: &[String], promote: &[String]) -> Result<Self, Failure> {
+    pub fn new(machine: Machine, disable: &[String], promote: &[String]) -> Result<Self> {
         let mut shared = SharedStates::of(&machine).map_err(Failure::new)?;
         let own = disable.iter().filter(|state| !shared.disable(state));
         let disabled = disabled(&machine, own)?;
@@ -101,7 +101,7 @@ impl ReplayTarget {
 pub fn disabled<'s>(
     machine: &Machine,
     states: impl IntoIterator<Item = &'s String>,
-) -> Result<DisabledMask, Failure> {
+) -> Result<DisabledMask> {
     machine.table().map_err(Failure::new)?;
     let mut disabled = machine.disabled_by_default();
     for state in states {
@@ -124,7 +124,7 @@ pub fn promoted(
     mut machine: Machine,
     states: &[String],
     disabled: DisabledMask,
-) -> Result<Machine, Failure> {
+) -> Result<Machine> {
     for state in states {
         machine.auto_promote(state, disabled).map_err(|error| {
             Failure::new(format_args!("--promote {}: {error}", state.escape_debug()))
@@ -142,10 +142,10 @@ pub fn targets(
     choices: &[Choice],
     disable: &[String],
     promote: &[String],
-) -> Result<Vec<ReplayTarget>, Failure> {
+) -> Result<Vec<ReplayTarget>> {
     let target =
         |name: &_| ReplayTarget::new(bundled::machine(AsRef::as_ref(name))?, disable, promote);
-    let targets: Vec<ReplayTarget> = names.iter().map(target).collect::<Result<_, Failure>>()?;
+    let targets: Vec<ReplayTarget> = names.iter().map(target).collect::<Result<_>>()?;
     for target in &targets {
         for choice in choices {
             choice.on(&target.machine)?;

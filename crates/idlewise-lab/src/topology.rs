@@ -4,7 +4,7 @@ use idlewise_sim::replay::ReplayedGroups;
 use idlewise_sim::{Scope, SharedStates};
 use idlewise_trace::CpuGroups;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::NamedLog;
 
 /// The topology that was given, checked in itself.
@@ -43,12 +43,7 @@ impl Topology {
     ///
     /// # Errors
     /// If the topology contradicts the log.
-    pub fn join(
-        &self,
-        named: &NamedLog,
-        id: &str,
-        shared: &SharedStates,
-    ) -> Result<Joined, Failure> {
+    pub fn join(&self, named: &NamedLog, id: &str, shared: &SharedStates) -> Result<Joined> {
         if shared.is_empty() {
             return Ok(Joined::Never);
         }

@@ -9,7 +9,7 @@ use flate2::read::MultiGzDecoder;
 use liblzma::read::XzDecoder;
 use rustix::io::Errno;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::progress::Progress;
 
 /// How many times its size a file may decompress to, and a size that is always allowed. A trace of
@@ -56,7 +56,7 @@ impl Unpacking {
 
     /// Returns the file itself, or its content if its first bytes show .xz, .gz or .zst. The
     /// content is in an unnamed file, which nobody else can read and which leaves nothing behind.
-    pub fn unpack(self, path: &Path, file: File) -> Result<File, Failure> {
+    pub fn unpack(self, path: &Path, file: File) -> Result<File> {
         match unpacker(path, &file)? {
             Some(unpacker) => self.unpack_with(path, file, unpacker),
             None => Ok(file),
@@ -89,7 +89,7 @@ impl Unpacking {
         Limit { byte_count: room, reason }
     }
 
-    fn unpack_with(self, path: &Path, mut file: File, unpacker: Unpacker) -> Result<File, Failure> {
+    fn unpack_with(self, path: &Path, mut file: File, unpacker: Unpacker) -> Result<File> {
         let fail = |error: io::Error| {
             Failure::new(format_args!(
                 "{}: cannot unpack: {error}; copy the file again, or unpack it with its own tool",
@@ -129,7 +129,7 @@ impl Unpacking {
 }
 
 /// The decoder of a file, if its first bytes show .xz, .gz or .zst.
-fn unpacker(path: &Path, file: &File) -> Result<Option<Unpacker>, Failure> {
+fn unpacker(path: &Path, file: &File) -> Result<Option<Unpacker>> {
     let first = first_bytes(path, file, MAGIC_BYTE_COUNT_MAX)?;
     let packer = PACKERS.iter().find(|(magic, _)| first.starts_with(magic));
     Ok(packer.map(|(_, unpacker)| *unpacker))
@@ -174,7 +174,7 @@ impl Read for Counted {
 }
 
 /// Creates an unnamed file in the folder for temporary files.
-pub fn unnamed_file() -> Result<File, Failure> {
+pub fn unnamed_file() -> Result<File> {
     tempfile::tempfile().map_err(|error| {
         Failure::new(format_args!(
             "cannot make a temporary file in {}: {error}; set TMPDIR",
@@ -184,7 +184,7 @@ pub fn unnamed_file() -> Result<File, Failure> {
 }
 
 /// Reads the first bytes of a file, or as many as it has. The file's position does not change.
-pub fn first_bytes(path: &Path, file: &File, byte_count: usize) -> Result<Vec<u8>, Failure> {
+pub fn first_bytes(path: &Path, file: &File, byte_count: usize) -> Result<Vec<u8>> {
     let mut first = vec![0; byte_count];
     let mut filled = 0;
     while filled < byte_count {

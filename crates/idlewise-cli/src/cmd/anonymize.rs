@@ -12,7 +12,7 @@ use idlewise_trace::causes::{AnonymousWorkload, Step, StepSink, WorkloadLog, Wor
 use idlewise_trace::log::{IdleLog, LogWriter};
 use serde_json::json;
 
-use crate::error::{Failure, did_you_mean};
+use crate::error::{Failure, Result, did_you_mean};
 use crate::input::{self, NamedLog};
 use crate::output;
 use crate::progress::Progress;
@@ -70,7 +70,7 @@ pub struct Anonymize {
 
 impl Anonymize {
     /// Writes the log, and prints what was dropped and what remains.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let keep: Vec<Field> =
             self.keep.iter().map(|name| field(name)).collect::<Result<_, _>>()?;
         // Fail before hours of reading, not after.
@@ -97,12 +97,7 @@ impl Anonymize {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn report(
-        &self,
-        out: &mut Screen,
-        log: &IdleLog,
-        anonymized: &Anonymized,
-    ) -> Result<(), Failure> {
+    fn report(&self, out: &mut Screen, log: &IdleLog, anonymized: &Anonymized) -> Result<()> {
         if self.json {
             let document = json!({
                 "log": self.output.to_string_lossy(),
@@ -146,7 +141,7 @@ pub fn anonymize(
     NamedLog { log, .. }: &NamedLog,
     mut writer: LogWriter,
     keep: &[Field],
-) -> Result<Anonymized, Failure> {
+) -> Result<Anonymized> {
     let bar = Progress::gaps("anonymizing", 2 * log.gap_count());
     let mut first_at_ns = i64::MAX;
     each_run(log, &bar, |gaps| {
@@ -180,7 +175,7 @@ pub fn anonymize_workload(
     log: &WorkloadLog,
     mut writer: WorkloadWriter,
     keep: &[Field],
-) -> Result<AnonymousWorkload, Failure> {
+) -> Result<AnonymousWorkload> {
     let anonymous = AnonymousWorkload::new(&log.metadata, keep);
     let mut taken = Ok(());
     log.each_group(&mut |steps| {
@@ -198,8 +193,8 @@ pub fn anonymize_workload(
 fn each_run(
     log: &IdleLog,
     bar: &Progress,
-    mut take: impl FnMut(&[idlewise_trace::IdleGap]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    mut take: impl FnMut(&[idlewise_trace::IdleGap]) -> Result<()>,
+) -> Result<()> {
     let mut reader = GroupReader::new(log);
     for group in log.groups() {
         for gaps in reader.read(group)?.chunk_by(|a, b| a.cpu == b.cpu) {
@@ -211,7 +206,7 @@ fn each_run(
 }
 
 /// Returns the field with that name.
-pub fn field(name: &str) -> Result<Field, Failure> {
+pub fn field(name: &str) -> Result<Field> {
     let names = || Field::ALL.into_iter().map(Field::name);
     Field::ALL.into_iter().find(|field| field.name() == name).ok_or_else(|| {
         let otherwise = format!("it is one of {}", names().collect::<Vec<_>>().join(", "));

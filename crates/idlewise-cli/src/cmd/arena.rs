@@ -20,7 +20,7 @@ use serde_json::json;
 
 use crate::cells::{self, Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machines_or_usual};
 use crate::doubts::ShownDoubts;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
@@ -137,7 +137,7 @@ pub const ROLES: Roles = &[
 
 impl Arena {
     /// Replays everything that was requested, and prints it.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         threads::start();
         let choices = self.governors.choices_or(&GOVERNORS_DEFAULT)?;
         if choices.iter().any(Choice::is_oracle) {
@@ -155,7 +155,7 @@ impl Arena {
             store.create()?;
         }
         let hashes: Vec<Option<String>> = match store {
-            Some(_) => logs.iter().map(NamedLog::sha256).collect::<Result<_, Failure>>()?,
+            Some(_) => logs.iter().map(NamedLog::sha256).collect::<Result<_>>()?,
             None => vec![None; logs.len()],
         };
         let settings: Vec<Conditions> = match self.hz.as_slice() {
@@ -182,7 +182,7 @@ impl Arena {
         let entries: Vec<Vec<Entry>> = units
             .par_iter()
             .map(|unit| unit.entries(store.as_ref(), &bar))
-            .collect::<Result<_, Failure>>()?;
+            .collect::<Result<_>>()?;
         let failed: Vec<String> =
             choices.iter().filter(|choice| choice.failure().is_some()).map(Choice::name).collect();
         let mut cells: Vec<Entry> = entries.into_iter().flatten().collect();
@@ -203,7 +203,7 @@ impl Arena {
         logs: &[NamedLog],
         targets: &[ReplayTarget],
         choices: &[Choice],
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         if self.csv {
             out.write_all(cell_table(cells).to_csv().as_bytes())?;
             return Ok(());
@@ -251,7 +251,7 @@ impl Arena {
 
 impl Unit<'_> {
     /// The entries of the unit's cells, from the store or computed. Those of a file that failed are missing.
-    fn entries(&self, store: Option<&CellStore>, bar: &Progress) -> Result<Vec<Entry>, Failure> {
+    fn entries(&self, store: Option<&CellStore>, bar: &Progress) -> Result<Vec<Entry>> {
         // A pipe has no hash, and nothing of it is stored.
         let store = store.filter(|_| self.log_hash.is_some());
         let hash = self.log_hash.unwrap_or_default();

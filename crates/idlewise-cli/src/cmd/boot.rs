@@ -11,7 +11,7 @@ use idlewise_report::TextStyle;
 use idlewise_report::boot::BootReport;
 use idlewise_trace::read_small_file_of;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::open_stream;
 use crate::screen;
 use crate::sysroot::root;
@@ -70,7 +70,7 @@ pub struct Boot {
 
 impl Boot {
     /// Prints the choice.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let mut machine = self.machine()?;
         if machine.facts.cpu.is_none() {
             let place = self.sysroot.as_deref().unwrap_or(Path::new("/"));
@@ -96,7 +96,7 @@ impl Boot {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn machine(&self) -> Result<BootMachine, Failure> {
+    fn machine(&self) -> Result<BootMachine> {
         let dump = self.cpuid.as_deref().map(dump).transpose()?;
         match (&self.sysroot, dump) {
             (None, Some(dump)) => Ok(dumped_machine(dump)),
@@ -105,7 +105,7 @@ impl Boot {
     }
 }
 
-fn dump(path: &Path) -> Result<Cpuid, Failure> {
+fn dump(path: &Path) -> Result<Cpuid> {
     let failure = |error: &dyn std::fmt::Display| {
         Failure::new(format_args!("cannot read {}: {error}", path.display()))
     };

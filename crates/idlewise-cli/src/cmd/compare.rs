@@ -9,7 +9,7 @@ use idlewise_report::compare::Comparison;
 use idlewise_report::saved::{Saved, SavedSeries};
 use serde_json::json;
 
-use crate::error::{Failure, did_you_mean};
+use crate::error::{Failure, Result, did_you_mean};
 use crate::input::read_text_at_most;
 use crate::role::{BundleRole, Roles};
 use crate::screen;
@@ -95,7 +95,7 @@ pub const ROLES: Roles = &[
 
 impl Compare {
     /// Compares and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let a = read_all(&self.a, &self.more_a, self.a_setting.as_deref())?;
         let b = read_all(&self.b, &self.more_b, self.b_setting.as_deref())?;
         let comparison = Comparison::new(&a, &b).map_err(|error| {
@@ -136,21 +136,20 @@ impl Compare {
 }
 
 /// Reads all runs of a measurement.
-fn read_all(first: &Path, more: &[PathBuf], setting: Option<&str>) -> Result<Saved, Failure> {
-    let others: Vec<Saved> =
-        more.iter().map(|path| read(path, setting)).collect::<Result<_, Failure>>()?;
+fn read_all(first: &Path, more: &[PathBuf], setting: Option<&str>) -> Result<Saved> {
+    let others: Vec<Saved> = more.iter().map(|path| read(path, setting)).collect::<Result<_>>()?;
     read(first, setting)?
         .joined(&others)
         .map_err(|error| Failure::new(format_args!("{} and more: {error}", screen::name(first))))
 }
 
 /// Reads a saved measurement.
-pub fn read_saved(path: &Path) -> Result<Saved, Failure> {
+pub fn read_saved(path: &Path) -> Result<Saved> {
     read(path, None)
 }
 
 /// Reads a measurement, or the part of it that is of one setting.
-fn read(path: &Path, setting: Option<&str>) -> Result<Saved, Failure> {
+fn read(path: &Path, setting: Option<&str>) -> Result<Saved> {
     let fail = |error: &dyn std::fmt::Display| {
         Failure::new(format_args!("{}: {error}", screen::name(path)))
     };

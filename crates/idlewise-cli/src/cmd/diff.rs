@@ -15,7 +15,7 @@ use idlewise_trace::log::ColumnSet;
 use rayon::prelude::*;
 use serde_json::json;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice, OnMachine};
 use crate::input::NamedLog;
@@ -68,7 +68,7 @@ pub struct Diff {
 
 impl Diff {
     /// Compares the governors and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         threads::start();
         let choices = self.choices()?;
         governors::must_decide(&choices)?;
@@ -82,7 +82,7 @@ impl Diff {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn choices(&self) -> Result<[Choice; 2], Failure> {
+    fn choices(&self) -> Result<[Choice; 2]> {
         // The released rule, and the one proposed to replace it.
         let choices = self.governors.choices_or(&["menu", "menu+min"])?;
         <[Choice; 2]>::try_from(choices).map_err(|choices| match &choices[..] {
@@ -105,14 +105,14 @@ impl Diff {
         logs: &[NamedLog],
         targets: &'a [ReplayTarget],
         choices: &[Choice; 2],
-    ) -> Result<Vec<Difference<'a>>, Failure> {
+    ) -> Result<Vec<Difference<'a>>> {
         let gap_count: u64 = logs.iter().map(|named| named.log.gap_count()).sum();
         let bar = Progress::gaps("comparing", gap_count);
         let by_log: Vec<Vec<Difference<'a>>> = logs
             .par_iter()
             .enumerate()
             .map(|(index, named)| self.log_differences(named, index, targets, choices, &bar))
-            .collect::<Result<_, Failure>>()?;
+            .collect::<Result<_>>()?;
         Ok(by_log.into_iter().flatten().collect())
     }
 
@@ -123,13 +123,13 @@ impl Diff {
         targets: &'a [ReplayTarget],
         choices: &[Choice; 2],
         bar: &Progress,
-    ) -> Result<Vec<Difference<'a>>, Failure> {
+    ) -> Result<Vec<Difference<'a>>> {
         let prices = self.shared.prices();
         let price = prices[prices.len() / 2];
         let [a, b] = choices.each_ref();
         let players =
             |target: &'a ReplayTarget| Ok((target, a.on(&target.machine)?, b.on(&target.machine)?));
-        let players: Vec<_> = targets.iter().map(players).collect::<Result<_, Failure>>()?;
+        let players: Vec<_> = targets.iter().map(players).collect::<Result<_>>()?;
         let make = || -> Vec<Pair> {
             let pair = |&(target, a, b): &(
                 &ReplayTarget,
@@ -178,7 +178,7 @@ impl Diff {
         targets: &[ReplayTarget],
         choices: &[Choice],
         differences: &[Difference<'_>],
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let mut out = screen::stdout();
         if self.shared.csv {
             out.write_all(group_rows(differences).to_csv().as_bytes())?;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap_complete::Shell;
 
 use super::Definition;
-use crate::error::Failure;
+use crate::error::Result;
 use crate::{output, screen};
 
 const EXAMPLES: &str = "\
@@ -51,7 +51,7 @@ enum What {
 
 impl Generate {
     /// Generates what was requested.
-    pub fn run(self, definition: Definition) -> Result<ExitCode, Failure> {
+    pub fn run(self, definition: Definition) -> Result<ExitCode> {
         let mut command = definition();
         command.build();
         match self.what {
@@ -67,7 +67,7 @@ impl Generate {
 }
 
 /// Writes the pages of a command and all its subcommands.
-fn write_pages(command: &clap::Command, folder: &Path, force: bool) -> Result<(), Failure> {
+fn write_pages(command: &clap::Command, folder: &Path, force: bool) -> Result<()> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let page = clap_mangen::Man::new(command.clone())
         .title(name.to_uppercase())

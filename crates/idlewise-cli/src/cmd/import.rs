@@ -13,7 +13,7 @@ use idlewise_trace::tracepoint::Purpose;
 
 use crate::bundled;
 use crate::doubts::ShownDoubts;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governors::Choice;
 use crate::input::{self, Reading};
 use crate::output;
@@ -116,7 +116,7 @@ fn format_parser() -> PossibleValuesParser {
 
 impl Import {
     /// Converts the recording and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let recorded = self.recorded()?;
         let output = match self.output {
             Some(output) => output,
@@ -193,7 +193,7 @@ impl Import {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn recorded(&self) -> Result<RecordedMachine, Failure> {
+    fn recorded(&self) -> Result<RecordedMachine> {
         let mut recorded = RecordedMachine::default();
         if let Some(name) = &self.recorded_machine {
             let machine = bundled::machine(name)?;

@@ -9,7 +9,7 @@ use idlewise_report::{Notes, Table, TextStyle, shown_in_line, wrap};
 use serde_json::json;
 
 use crate::bundled;
-use crate::error::Failure;
+use crate::error::Result;
 use crate::screen;
 
 /// The schema version of `--json`.
@@ -52,7 +52,7 @@ pub struct Machines {
 
 impl Machines {
     /// Prints the list or one machine.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let style = TextStyle::for_stdout();
         let mut out = screen::stdout();
         let text = match self.one_machine()? {
@@ -77,7 +77,7 @@ impl Machines {
     }
 
     /// The machine that was named exactly or given as a file.
-    fn one_machine(&self) -> Result<Option<Machine>, Failure> {
+    fn one_machine(&self) -> Result<Option<Machine>> {
         match self.name.as_deref() {
             Some(name) if bundled::is_path(name) => bundled::machine(name).map(Some),
             name => Ok(name.and_then(idlewise_machine::bundled)),
@@ -85,7 +85,7 @@ impl Machines {
     }
 
     /// The machines whose id or title contains the name; all if none was given.
-    fn matching(&self) -> Result<Vec<Machine>, Failure> {
+    fn matching(&self) -> Result<Vec<Machine>> {
         let mut machines: Vec<Machine> = idlewise_machine::bundled_machines().collect();
         if let Some(name) = &self.name {
             let wanted = name.to_lowercase();

@@ -31,7 +31,7 @@ pub mod why;
 
 use std::process::ExitCode;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::program;
 use crate::signals;
 
@@ -55,7 +55,7 @@ macro_rules! subcommands {
             $(($group, &[$($(#[$attribute])* plain(stringify!($file)),)*]),)*
         ];
 
-        fn dispatch(command: Command, $definition: Definition) -> Result<ExitCode, Failure> {
+        fn dispatch(command: Command, $definition: Definition) -> Result<ExitCode> {
             match command {
                 $($($(#[$attribute])* Command::$name(arguments) => arguments.run($($given)?),)*)*
                 Command::PluginWorker(arguments) => arguments.run(),
@@ -120,7 +120,7 @@ const fn plain(module: &'static str) -> &'static str {
 }
 
 /// Runs one subcommand.
-pub fn run(command: Command, definition: Definition) -> Result<ExitCode, Failure> {
+pub fn run(command: Command, definition: Definition) -> Result<ExitCode> {
     // They leave a process of their own behind, or repeat themselves, and for that need a file to start.
     let needs_file = matches!(
         command,

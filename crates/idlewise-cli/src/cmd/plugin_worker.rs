@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 
 /// Run a governor's file for the idlewise that started this one
 #[derive(clap::Args)]
@@ -15,7 +15,7 @@ pub struct PluginWorker {
 
 impl PluginWorker {
     /// Serves requests until the parent closes the connection.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         idlewise_plugin::serve(!self.unconfined).map_err(|error| {
             Failure::new(format_args!("plugin-worker is started by idlewise itself: {error}"))
         })?;

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::record::exit_code;
 use super::settings::{holder, say_left, warn_of_others};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::screen::say;
 use crate::signals::{Caught, Forwarding};
 use crate::sysroot::root;
@@ -84,7 +84,7 @@ fn look(text: &str) -> Result<f64, String> {
 
 impl Quiet {
     /// Runs the command under the limit, and returns its status.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let root = root(self.sysroot.as_deref())?;
         let mut signals = Forwarding::catch()?;
         let cpus = self.cpus.clone().unwrap_or_else(|| allowed_cpus(&root));

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use super::export::simulated::{About, SimulatedLog, perfetto_path};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::{NamedLog, read_text};
@@ -161,7 +161,7 @@ pub const ROLES: Roles = &[
 
 impl Simulate {
     /// Simulates everything that was requested, and prints it.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         if self.list {
             screen::stdout().write_all(list().as_bytes())?;
             return Ok(ExitCode::SUCCESS);
@@ -228,7 +228,7 @@ impl Simulate {
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    fn plan(&self) -> Result<Request, Failure> {
+    fn plan(&self) -> Result<Request> {
         let name = self.machine.as_deref().unwrap_or_default();
         let machine = bundled::machine(name)?;
         let disabled = disabled(&machine, &self.disabled)?;
@@ -267,7 +267,7 @@ impl Simulate {
         Ok(Request { machine, disabled, hardware, shape, workload, choices, duration_ns })
     }
 
-    fn workload(&self, hardware: &mut Hardware) -> Result<Workload, Failure> {
+    fn workload(&self, hardware: &mut Hardware) -> Result<Workload> {
         let name = self.workload.as_deref().unwrap_or_default();
         let path = Path::new(name);
         if path.extension().is_some_and(|extension| extension == "toml") {
@@ -296,12 +296,7 @@ impl Simulate {
         Ok(Workload::Recorded(recorded))
     }
 
-    fn simulate(
-        &self,
-        plan: &Request,
-        machine: &Machine,
-        choice: &Choice,
-    ) -> Result<Report, Failure> {
+    fn simulate(&self, plan: &Request, machine: &Machine, choice: &Choice) -> Result<Report> {
         let period_ns = tick_period_ns(plan.hardware.hz as u32);
         let (player, states) = (choice.on(machine)?, machine.table());
         let states = states.map_err(Failure::new)?;
@@ -334,12 +329,7 @@ impl Simulate {
         doubts
     }
 
-    fn print(
-        &self,
-        out: &mut Screen,
-        plan: &Request,
-        runs: &[(String, Report)],
-    ) -> Result<(), Failure> {
+    fn print(&self, out: &mut Screen, plan: &Request, runs: &[(String, Report)]) -> Result<()> {
         let names: Vec<String> =
             plan.machine.states.iter().map(|state| state.name.clone()).collect();
         let Shape { package_count, core_count, thread_count, .. } = plan.shape;

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use crate::cmd::report::provenance::{PROGRAM, command_line};
-use crate::error::{Failure, did_you_mean};
+use crate::error::{Failure, Result, did_you_mean};
 use crate::output;
 use crate::role::{BundleRole, OUTPUT, Roles};
 use crate::screen;
@@ -101,7 +101,7 @@ pub const ROLES: Roles = &[
 
 impl Study {
     /// Runs what was asked for and prints it.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         threads::start();
         let studies: Vec<&study::Study> = match &self.name {
             None => STUDIES.to_vec(),
@@ -185,7 +185,7 @@ fn governor(id: &str, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
 }
 
 /// Inputs that the user set, each `KEY=VALUE`.
-fn changes(study: &study::Study, texts: &[String]) -> Result<Vec<(&'static str, f64)>, Failure> {
+fn changes(study: &study::Study, texts: &[String]) -> Result<Vec<(&'static str, f64)>> {
     let list = format!("`idlewise study {} --inputs` lists them", study.name);
     let read = |text: &String| {
         let Some((key, value)) = text.split_once('=') else {
@@ -213,7 +213,7 @@ fn changes(study: &study::Study, texts: &[String]) -> Result<Vec<(&'static str, 
 fn sources(
     changes: &[(&'static str, f64)],
     texts: &[String],
-) -> Result<Vec<(&'static str, String)>, Failure> {
+) -> Result<Vec<(&'static str, String)>> {
     let read = |text: &String| {
         let Some((key, source)) =
             text.split_once('=').filter(|(_, source)| !source.trim().is_empty())
@@ -240,7 +240,7 @@ fn start_pages(
     folder: &Path,
     studies: &[&study::Study],
     force: bool,
-) -> Result<Vec<[OutputFile; 3]>, Failure> {
+) -> Result<Vec<[OutputFile; 3]>> {
     if !folder.is_dir() {
         return Err(Failure::new(format_args!(
             "{}: the folder does not exist; make it, or name another",

@@ -21,7 +21,7 @@ use regex::Regex;
 use serde_json::json;
 
 use super::measure::saving::{self, Pair, machine_facts, saved};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::progress::Progress;
 use crate::screen::{self, say};
 use crate::signals::Signals;
@@ -204,7 +204,7 @@ struct Runner<'a> {
 
 impl Try {
     /// Runs rounds until it is decided, and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         saving::begin();
         let root = root(self.sysroot.as_deref())?;
         let budget = self.budget()?;
@@ -223,7 +223,7 @@ impl Try {
         Ok(ExitCode::from(u8::from(trial.verdict() == Verdict::Undecided)))
     }
 
-    fn budget(&self) -> Result<Budget, Failure> {
+    fn budget(&self) -> Result<Budget> {
         let error_ratio = 1.0 - self.confidence;
         let budget = Budget { error_ratio, block_count_max: self.rounds / BLOCK_ROUND_COUNT };
         if budget.can_decide() {
@@ -239,7 +239,7 @@ impl Try {
     }
 
     /// Finds out what cannot be set before the first round, and whether there is anything to compare.
-    fn check_settings(&self, root: &Root) -> Result<(), Failure> {
+    fn check_settings(&self, root: &Root) -> Result<()> {
         let values = |settings: &[Setting]| -> Result<Vec<(String, String)>, SettingsError> {
             if settings.is_empty() {
                 return Ok(Vec::new());
@@ -283,7 +283,7 @@ impl Try {
         words.join(" ")
     }
 
-    fn plan(&self, budget: Budget) -> Result<TrialPlan, Failure> {
+    fn plan(&self, budget: Budget) -> Result<TrialPlan> {
         let seed = self.seed.map_or_else(drawn_seed, Ok)?;
         let better = match (&self.metric, self.lower_is_better, self.higher_is_better) {
             (None, ..) | (_, true, _) => Some(BetterValue::Lower),
@@ -307,7 +307,7 @@ impl Try {
         trial: &Trial,
         end: TrialEnd,
         energy_absent: Option<&str>,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let mut notes = Notes::default();
         notes.basis(Basis::Measured, "wall times");
         if self.metric.is_some() {
@@ -364,7 +364,7 @@ impl Try {
 
 impl Runner<'_> {
     /// Runs rounds until there is a reason to stop.
-    fn run(&mut self, trial: &mut Trial) -> Result<TrialEnd, Failure> {
+    fn run(&mut self, trial: &mut Trial) -> Result<TrialEnd> {
         let bar = Progress::rounds("rounds", self.arguments.rounds as u64);
         for number in 1..=self.arguments.warmup {
             for which in Which::BOTH {
@@ -397,7 +397,7 @@ impl Runner<'_> {
     }
 
     /// Runs the command once under a setting, and restores what was found.
-    fn round(&mut self, name: &str, which: Which) -> Result<Result<Round, TrialEnd>, Failure> {
+    fn round(&mut self, name: &str, which: Which) -> Result<Result<Round, TrialEnd>> {
         let place = format!("{name} ({}: {})", which.name(), self.arguments.words(which));
         let settings = self.arguments.settings(which);
         let applied = match settings.is_empty() {
@@ -420,7 +420,7 @@ impl Runner<'_> {
         Owner { holder, ..Owner::running("idlewise try") }
     }
 
-    fn measured(&mut self, place: &str, which: Which) -> Result<Result<Round, TrialEnd>, Failure> {
+    fn measured(&mut self, place: &str, which: Which) -> Result<Result<Round, TrialEnd>> {
         if let Some(end) = self.wait(self.arguments.settle)? {
             return Ok(Err(end));
         }
@@ -457,7 +457,7 @@ impl Runner<'_> {
     }
 
     /// The number that the command printed.
-    fn printed(&self, metric: &Regex, place: &str, files: [&mut File; 2]) -> Result<f64, Failure> {
+    fn printed(&self, metric: &Regex, place: &str, files: [&mut File; 2]) -> Result<f64> {
         let fail = |what: String| {
             Failure::new(format_args!("{place}: {what}; the settings are as they were"))
         };
@@ -480,7 +480,7 @@ impl Runner<'_> {
     }
 
     /// Runs the command.
-    fn command(&mut self, stdout: &File, stderr: &File) -> Result<Ran, Failure> {
+    fn command(&mut self, stdout: &File, stderr: &File) -> Result<Ran> {
         let (program, words) = self.arguments.command.split_first().expect("clap requires one");
         let to_file = |file: &File| file.try_clone().map(Stdio::from);
         let stdout = match self.arguments.metric {
@@ -512,7 +512,7 @@ impl Runner<'_> {
     }
 
     /// Ends a command that is still running.
-    fn end(&mut self, child: &mut Child) -> Result<(), Failure> {
+    fn end(&mut self, child: &mut Child) -> Result<()> {
         let process = rustix::process::Pid::from_child(child);
         let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
         let at = Instant::now() + PATIENCE;
@@ -535,7 +535,7 @@ impl Runner<'_> {
         self.deadline.is_some_and(|at| Instant::now() >= at).then_some(TrialEnd::Time)
     }
 
-    fn wait(&mut self, time: Duration) -> Result<Option<TrialEnd>, Failure> {
+    fn wait(&mut self, time: Duration) -> Result<Option<TrialEnd>> {
         let at = Instant::now() + time;
         while self.over().is_none() && Instant::now() < at {
             self.signals.wait(at.saturating_duration_since(Instant::now()))?;
@@ -562,7 +562,7 @@ impl Runner<'_> {
 }
 
 /// Restores what was found. Fails if that is not what there is then, or if the round was not under its setting.
-fn restore(root: &Root, applied: Applied, place: &str) -> Result<(), Failure> {
+fn restore(root: &Root, applied: Applied, place: &str) -> Result<()> {
     let values = applied.changes().iter().map(|change| (change, root.text(&change.file)));
     let changed = values.filter(|(change, now)| now.as_deref() != Some(change.to.as_str()));
     let changed: Vec<(String, Option<String>)> =
@@ -585,7 +585,7 @@ fn restore(root: &Root, applied: Applied, place: &str) -> Result<(), Failure> {
 }
 
 /// Tosses the coins: 48 bits, which every program that reads JSON keeps.
-fn drawn_seed() -> Result<u64, Failure> {
+fn drawn_seed() -> Result<u64> {
     let mut bytes = [0; 8];
     let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes[..6]));
     drawn.map_err(|error| {
@@ -597,7 +597,7 @@ fn drawn_seed() -> Result<u64, Failure> {
 }
 
 /// The end of what was printed.
-fn tail(file: &mut File) -> Result<String, Failure> {
+fn tail(file: &mut File) -> Result<String> {
     let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTE_COUNT)))?;
     let mut bytes = Vec::new();

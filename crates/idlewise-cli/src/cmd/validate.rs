@@ -12,7 +12,7 @@ use idlewise_trace::validate::{Check, CheckResult, Finding, validate};
 use serde_json::json;
 
 use crate::doubts::ShownDoubts;
-use crate::error::Failure;
+use crate::error::Result;
 use crate::input::{self, NamedLog};
 use crate::progress::Progress;
 use crate::screen;
@@ -59,7 +59,7 @@ pub struct Validate {
 
 impl Validate {
     /// Checks the log and prints a line for each check.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         if let Some(log) = input::workload_log(&self.log)? {
             return self.run_workload(&log);
         }
@@ -98,7 +98,7 @@ impl Validate {
 
 impl Validate {
     /// Checks a workload log.
-    fn run_workload(&self, log: &WorkloadLog) -> Result<ExitCode, Failure> {
+    fn run_workload(&self, log: &WorkloadLog) -> Result<ExitCode> {
         let bar = Progress::gaps("validating", log.step_count());
         let checked = log.each_group(&mut |steps| bar.add(steps.len() as u64));
         bar.finish();

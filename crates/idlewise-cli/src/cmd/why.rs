@@ -17,7 +17,7 @@ use idlewise_trace::MachineNote;
 
 use super::record::seconds;
 use crate::bundled;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::progress::Progress;
 use crate::screen::{self, say};
 use crate::signals::Signals;
@@ -96,7 +96,7 @@ pub(super) fn cpus(text: &str) -> Result<CpuList, String> {
 
 impl Why {
     /// Watches and says what it saw.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let root = root(self.sysroot.as_deref())?;
         let given = self.machine.as_deref().map(bundled::machine).transpose()?;
         let cpus = self.asked_cpus(&root)?;
@@ -119,7 +119,7 @@ impl Why {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn asked_cpus(&self, root: &Root) -> Result<Vec<u16>, Failure> {
+    fn asked_cpus(&self, root: &Root) -> Result<Vec<u16>> {
         let present = root.present_cpus();
         let Some(CpuList(asked)) = &self.cpus else { return Ok(present) };
         match asked.iter().find(|cpu| !present.contains(cpu)) {
@@ -132,12 +132,7 @@ impl Why {
     }
 
     /// Waits for the end of the interval. Returns whether somebody ended it early.
-    fn wait(
-        &self,
-        reader: &CountsReader,
-        before: &Counts,
-        signals: &mut Signals,
-    ) -> Result<bool, Failure> {
+    fn wait(&self, reader: &CountsReader, before: &Counts, signals: &mut Signals) -> Result<bool> {
         let clock = reader.clock();
         let count = reader.cpus().len();
         say(format_args!(
@@ -172,7 +167,7 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    fn make(self, is_cut_short: bool) -> Result<WhyReport, Failure> {
+    fn make(self, is_cut_short: bool) -> Result<WhyReport> {
         if self.difference.elapsed.is_zero() {
             return Err(Failure::new(
                 "no time passed between the two readings; watch for longer, and if the machine was \
@@ -255,7 +250,7 @@ impl Report<'_> {
         members: &[usize],
         latency_limit_ns: Option<u64>,
         notes: &mut Notes,
-    ) -> Result<WhyGroup, Failure> {
+    ) -> Result<WhyGroup> {
         let first = members[0];
         let (machine, measured) = self.machine_of(first, notes)?;
         let mut states: Vec<WhyState> = machine
@@ -307,7 +302,7 @@ impl Report<'_> {
     }
 
     /// The states of a CPU with latencies and powers, and whether each latency was measured here.
-    fn machine_of(&self, at: usize, notes: &mut Notes) -> Result<(Machine, Vec<bool>), Failure> {
+    fn machine_of(&self, at: usize, notes: &mut Notes) -> Result<(Machine, Vec<bool>)> {
         let states = self.reader.states(at);
         let cpu = self.difference.cpus[at].cpu;
         let noted = self.machine.tables.iter().find(|table| table.cpus.contains(&cpu));

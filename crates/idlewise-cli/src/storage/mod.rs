@@ -19,7 +19,7 @@ pub use idlewise_lab::storage::{Listed, Storage};
 
 pub use remote::Remote;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 
 /// Returns the path's text if it is a URL, of whatever scheme.
 pub fn url_of(path: &Path) -> Option<&str> {
@@ -33,7 +33,7 @@ pub fn url_of(path: &Path) -> Option<&str> {
 ///
 /// # Errors
 /// Fails if the URL is wrong or the environment has no credentials for it. Nobody is asked yet.
-pub fn at(place: &Path) -> Result<Box<dyn Storage>, Failure> {
+pub fn at(place: &Path) -> Result<Box<dyn Storage>> {
     match url_of(place) {
         None => Ok(Box::new(Folder(place.to_owned()))),
         Some(url) if url.starts_with("http") => Err(Failure::new(format_args!(

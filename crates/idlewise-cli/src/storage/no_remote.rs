@@ -3,13 +3,13 @@
 use std::fs::File;
 
 use super::{Listed, Storage};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 
 /// An object or a folder behind a URL. There are none.
 #[derive(Clone)]
 pub enum Remote {}
 
-type Outcome<T> = Result<T, Failure>;
+type Outcome<T> = Result<T>;
 
 impl Remote {
     pub fn open(url: &str) -> Outcome<Self> {

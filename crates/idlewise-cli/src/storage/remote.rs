@@ -22,7 +22,7 @@ use object_store::{ClientConfigKey, Error, ObjectMeta, ObjectStore, ObjectStoreE
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Listed, Storage};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::screen::say;
 
 /// How many small objects are read or written at once. Each takes tens of milliseconds in a cloud, whatever its size.
@@ -153,7 +153,7 @@ impl Remote {
     ///
     /// # Errors
     /// Fails if the URL is wrong or the environment has no credentials for it.
-    pub fn open(url: &str) -> Result<Self, Failure> {
+    pub fn open(url: &str) -> Result<Self> {
         let fail = |fault: &dyn std::fmt::Display| Failure::new(format_args!("{url}: {fault}"));
         let Some((scheme, rest)) = url.split_once("://") else { return Err(fail(&"not a URL")) };
         let Some(service) = service(scheme) else {
@@ -222,7 +222,7 @@ impl Remote {
     ///
     /// # Errors
     /// Fails if the object is not there or cannot be read.
-    pub fn version(&self) -> Result<Option<String>, Failure> {
+    pub fn version(&self) -> Result<Option<String>> {
         let about = self.wait(self.store.head(&self.path))?.map_err(self.fail("read", ""))?;
         Ok(self.version_of(&about))
     }
@@ -238,7 +238,7 @@ impl Remote {
     ///
     /// # Errors
     /// Fails if the object cannot be read to its end, or if the disk is full.
-    pub fn download(&self, to: &mut File) -> Result<Option<String>, Failure> {
+    pub fn download(&self, to: &mut File) -> Result<Option<String>> {
         let fail = self.fail("read", "");
         runtime()?.block_on(async {
             let found = self.store.get(&self.path).await.map_err(&fail)?;
@@ -258,7 +258,7 @@ impl Remote {
     }
 
     /// Waits for an answer, and says so if it takes long.
-    fn wait<T>(&self, answer: impl Future<Output = T>) -> Result<T, Failure> {
+    fn wait<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
         let answer = async {
             let mut answer = std::pin::pin!(answer);
             match tokio::time::timeout(PATIENCE, &mut answer).await {
@@ -277,18 +277,18 @@ impl Remote {
 }
 
 impl Storage for Remote {
-    fn create(&self, folder: &str) -> Result<(), Failure> {
+    fn create(&self, folder: &str) -> Result<()> {
         self.folders(folder).map(drop)
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Listed>, Failure> {
+    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
         let path = self.below(folder);
         let found = self.wait(self.store.list_with_delimiter(Some(&path)))?;
         let found = found.map_err(self.fail("list", folder))?;
         Ok(found.objects.iter().filter_map(|about| Self::listed(&path, about)).collect())
     }
 
-    fn folders(&self, folder: &str) -> Result<Vec<String>, Failure> {
+    fn folders(&self, folder: &str) -> Result<Vec<String>> {
         let path = self.below(folder);
         let found = self.wait(self.store.list_with_delimiter(Some(&path)))?;
         let found = found.map_err(self.fail("list", folder))?;
@@ -296,14 +296,14 @@ impl Storage for Remote {
         Ok(found.common_prefixes.iter().filter_map(name).collect())
     }
 
-    fn walk(&self, folder: &str) -> Result<Vec<Listed>, Failure> {
+    fn walk(&self, folder: &str) -> Result<Vec<Listed>> {
         let path = self.below(folder);
         let found = self.wait(self.store.list(Some(&path)).try_collect::<Vec<_>>())?;
         let found = found.map_err(self.fail("list", folder))?;
         Ok(found.iter().filter_map(|about| Self::listed(&path, about)).collect())
     }
 
-    fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+    fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>> {
         let read = |name: String| async move {
             let object = async {
                 let found = self.store.get(&self.below(&name)).await?;
@@ -322,7 +322,7 @@ impl Storage for Remote {
         runtime()?.block_on(all.try_collect())
     }
 
-    fn write(&self, files: Vec<(String, Vec<u8>)>) -> Result<(), Failure> {
+    fn write(&self, files: Vec<(String, Vec<u8>)>) -> Result<()> {
         let write = |(name, bytes): (String, Vec<u8>)| async move {
             let put = self.store.put(&self.below(&name), bytes.into()).await;
             put.map(drop).map_err(self.fail("write", &name))
@@ -331,7 +331,7 @@ impl Storage for Remote {
         runtime()?.block_on(all.try_collect())
     }
 
-    fn remove(&self, names: &[String]) -> Result<(), Failure> {
+    fn remove(&self, names: &[String]) -> Result<()> {
         let paths: Vec<_> = names.iter().map(|name| Ok(self.below(name))).collect();
         let removed = self.store.delete_stream(stream::iter(paths).boxed());
         let results: Vec<Result<ObjectPath, Error>> = runtime()?.block_on(removed.collect());
@@ -347,7 +347,7 @@ static STORES: LazyLock<Mutex<HashMap<String, Arc<dyn ObjectStore>>>> =
     LazyLock::new(Mutex::default);
 
 /// One thread does the waiting for all others, so that connections are served when no other thread is in here.
-fn runtime() -> Result<&'static Runtime, Failure> {
+fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: LazyLock<Result<Runtime, String>> = LazyLock::new(|| {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).enable_all().build().map_err(|error| error.to_string())

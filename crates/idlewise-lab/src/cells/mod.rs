@@ -19,7 +19,7 @@ use idlewise_sim::contest::{CellInputs, CellResult, Entry, Price, Seat, Shape, r
 
 pub use store::{CellStore, cell_name, code_version};
 
-use crate::error::Failure;
+use crate::error::Result;
 use crate::input::NamedLog;
 use crate::roster::Choice;
 use crate::target::{Conditions, ReplayTarget};
@@ -207,7 +207,7 @@ pub fn replay(
     log_sha256: &str,
     cells: &[&Cell<'_>],
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Vec<Result<CellResult, String>>, Failure> {
+) -> Result<Vec<Result<CellResult, String>>> {
     let priced = |cell: &Cell<'_>| cell.priced.unwrap_or((Shape::Default, Price::FREE));
     let model = |cell: &&Cell<'_>| priced(cell).0.costs(&cell.target.machine, &cell.target.costs);
     let models: Vec<CostModel> = cells.iter().map(model).collect();

@@ -21,7 +21,7 @@ use crate::bundle::Sums;
 use idlewise_report::cell::{of_file, to_file};
 use idlewise_sim::contest::{CellInputs, CellResult};
 
-use crate::error::Failure;
+use crate::error::Result;
 use crate::program::{COMMIT, VERSION, code_file};
 use crate::storage::{Listed, Storage};
 
@@ -90,7 +90,7 @@ impl CellStore {
     ///
     /// # Errors
     /// Fails if it cannot be made, or if the bucket cannot be read.
-    pub fn create(&self) -> Result<(), Failure> {
+    pub fn create(&self) -> Result<()> {
         self.0.create(code_version())
     }
 
@@ -98,7 +98,7 @@ impl CellStore {
     ///
     /// # Errors
     /// Fails if the folder cannot be read.
-    pub fn present(&self, log_sha256: &str) -> Result<Present, Failure> {
+    pub fn present(&self, log_sha256: &str) -> Result<Present> {
         let mut present = Present::default();
         for Listed { name, byte_count } in self.0.list(&log_folder(log_sha256))? {
             if let Some(hash) = name.strip_suffix(FAILED_ENDING) {
@@ -118,7 +118,7 @@ impl CellStore {
     ///
     /// # Errors
     /// Fails if a file cannot be read.
-    pub fn get(&self, inputs: &[CellInputs]) -> Result<Vec<Option<CellResult>>, Failure> {
+    pub fn get(&self, inputs: &[CellInputs]) -> Result<Vec<Option<CellResult>>> {
         let names: Vec<String> = inputs.iter().map(|inputs| name(inputs, ENDING)).collect();
         let files = self.0.read(&names, FILE_BYTE_COUNT_MAX)?;
         let mut damaged = Vec::new();
@@ -141,10 +141,7 @@ impl CellStore {
     ///
     /// # Errors
     /// Fails if the disk is full, or if the bucket does not take them.
-    pub fn put<'a>(
-        &self,
-        results: impl IntoIterator<Item = &'a CellResult>,
-    ) -> Result<(), Failure> {
+    pub fn put<'a>(&self, results: impl IntoIterator<Item = &'a CellResult>) -> Result<()> {
         let file = |result: &CellResult| (name(&result.inputs, ENDING), summed(to_file(result)));
         self.0.write(results.into_iter().map(file).collect())
     }
@@ -207,7 +204,7 @@ impl CellStore {
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    pub fn log_sum(&self, version: &str) -> Result<Option<String>, Failure> {
+    pub fn log_sum(&self, version: &str) -> Result<Option<String>> {
         let sum = self.0.read(&[sum_name(version)], FILE_BYTE_COUNT_MAX)?.pop().flatten();
         let sum = sum.and_then(|bytes| String::from_utf8(bytes).ok());
         Ok(sum.filter(|sum| sum.len() == SUM_BYTE_COUNT))
@@ -219,7 +216,7 @@ impl CellStore {
     }
 
     /// The folders of versions of the code, with whether it is this one. Other folders are not ours.
-    fn codes(&self) -> Result<Vec<(String, bool)>, Failure> {
+    fn codes(&self) -> Result<Vec<(String, bool)>> {
         let ours = self.0.folders("")?.into_iter().filter(|name| name.starts_with(CODE));
         let with_own = |name: String| {
             let is_own = name == code_version();
@@ -233,7 +230,7 @@ impl CellStore {
     ///
     /// # Errors
     /// Fails if the folder cannot be read.
-    pub fn superfluous(&self, listed: Option<&HashSet<String>>) -> Result<Vec<Listed>, Failure> {
+    pub fn superfluous(&self, listed: Option<&HashSet<String>>) -> Result<Vec<Listed>> {
         let mut found = Vec::new();
         for (code, is_own) in self.codes()? {
             for file in self.0.walk(&code)? {
@@ -255,7 +252,7 @@ impl CellStore {
     ///
     /// # Errors
     /// Fails if a file cannot be removed.
-    pub fn remove(&self, files: &[Listed]) -> Result<(), Failure> {
+    pub fn remove(&self, files: &[Listed]) -> Result<()> {
         let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
         self.0.remove(&names)?;
         for (code, _) in self.codes().unwrap_or_default() {

@@ -18,7 +18,7 @@ use idlewise_trace::log::ColumnSet;
 use idlewise_trace::{IdleGap, WakeReason};
 
 use super::{Log, Request, pool};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::roster::OnMachine;
 use crate::target::targets;
 
@@ -112,11 +112,7 @@ pub fn replayed_gaps(
     replayed(log, request, is_stopped).map_err(|failure| failure.text())
 }
 
-fn replayed(
-    log: &Log,
-    request: &Request,
-    is_stopped: &AtomicBool,
-) -> Result<Vec<RecordBatch>, Failure> {
+fn replayed(log: &Log, request: &Request, is_stopped: &AtomicBool) -> Result<Vec<RecordBatch>> {
     let conditions = request.conditions()?;
     let prices = request.prices()?;
     let one = || Failure::new("gaps: one governor, one machine and one price");

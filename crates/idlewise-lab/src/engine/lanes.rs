@@ -9,7 +9,7 @@ use idlewise_sim::replay::{GroupReader, Question, Steps};
 use idlewise_trace::IdleGap;
 
 use super::{Log, Request};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::target::{ReplayTarget, targets};
 
 /// What to step through.
@@ -71,7 +71,7 @@ impl Lanes {
         Self::read(logs, request).map_err(|failure| failure.text())
     }
 
-    fn read(logs: &[Arc<Log>], asked: &LanesRequest) -> Result<Self, Failure> {
+    fn read(logs: &[Arc<Log>], asked: &LanesRequest) -> Result<Self> {
         let request = Request {
             machines: vec![asked.machine.clone()],
             governors: Vec::new(),

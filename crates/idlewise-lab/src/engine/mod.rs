@@ -23,7 +23,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::bundled;
 pub use crate::cells::GOVERNORS_DEFAULT;
 use crate::cells::{self, Cell, Contest, MACHINES_DEFAULT, machines_or_usual};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::NamedLog;
 pub use crate::roster::{Choice, Make};
 use crate::target::{Conditions, targets};
@@ -122,7 +122,7 @@ pub struct Request {
 
 impl Request {
     /// What a replay depends on.
-    fn conditions(&self) -> Result<Conditions, Failure> {
+    fn conditions(&self) -> Result<Conditions> {
         if self.hz.is_some_and(|hz| !(10..=10_000).contains(&hz)) {
             return Err(Failure::new("hz: a number from 10 to 10000"));
         }
@@ -130,7 +130,7 @@ impl Request {
         Ok(Conditions { hz, latency_limit_us, ..Conditions::default() })
     }
 
-    fn prices(&self) -> Result<Vec<Price>, Failure> {
+    fn prices(&self) -> Result<Vec<Price>> {
         let prices: Option<Vec<Price>> = self.lambdas.iter().copied().map(Price::times).collect();
         prices
             .filter(|prices| !prices.is_empty())
@@ -151,11 +151,7 @@ pub fn replay(
     rows(logs, request, is_stopped).map_err(|failure| failure.text())
 }
 
-fn rows(
-    logs: &[Arc<Log>],
-    request: &Request,
-    is_stopped: &AtomicBool,
-) -> Result<RecordBatch, Failure> {
+fn rows(logs: &[Arc<Log>], request: &Request, is_stopped: &AtomicBool) -> Result<RecordBatch> {
     let prices = request.prices()?;
     let conditions = request.conditions()?;
     let choices = &request.governors;
@@ -189,7 +185,7 @@ fn rows(
 }
 
 /// Threads for a replay, or this thread alone.
-fn pool(is_alone: bool) -> Result<ThreadPool, Failure> {
+fn pool(is_alone: bool) -> Result<ThreadPool> {
     let pool = match is_alone {
         true => ThreadPoolBuilder::new().num_threads(1).use_current_thread(),
         false => ThreadPoolBuilder::new(),

@@ -9,7 +9,7 @@ use idlewise_report::advise::Step;
 use idlewise_trace::Driver;
 use idlewise_trace::log::LogMetadata;
 
-use crate::error::Failure;
+use crate::error::Result;
 use crate::governors::Choice;
 use crate::replay_arguments::ReplayTarget;
 
@@ -62,7 +62,7 @@ pub(super) struct Candidates<'a> {
 
 impl Candidates<'_> {
     /// Returns the settings as they are.
-    pub fn as_it_is(&self) -> Result<Variant, Failure> {
+    pub fn as_it_is(&self) -> Result<Variant> {
         let kernel = self.metadata.kernel.as_deref();
         let name = self.metadata.governor.as_deref().unwrap_or(GOVERNORS[0]);
         Ok(Variant {
@@ -76,7 +76,7 @@ impl Candidates<'_> {
     }
 
     /// Returns what to try, the least drastic first.
-    pub fn all(&self) -> Result<Vec<Variant>, Failure> {
+    pub fn all(&self) -> Result<Vec<Variant>> {
         let mut variants = self.latency_limits()?;
         variants.extend(self.governors()?);
         variants.extend(self.states_off()?);
@@ -95,7 +95,7 @@ impl Candidates<'_> {
         (0..states.len()).filter(is_on).collect()
     }
 
-    fn latency_limits(&self) -> Result<Vec<Variant>, Failure> {
+    fn latency_limits(&self) -> Result<Vec<Variant>> {
         let mut variants = Vec::new();
         for pair in self.enabled().windows(2) {
             let latency_ns = |index: usize| self.target.machine.states[index].exit_latency_ns;
@@ -115,7 +115,7 @@ impl Candidates<'_> {
         Ok(variants)
     }
 
-    fn governors(&self) -> Result<Vec<Variant>, Failure> {
+    fn governors(&self) -> Result<Vec<Variant>> {
         let kernel = self.metadata.kernel.as_deref();
         let now = self.as_it_is()?.choice.id();
         let mut variants = Vec::new();
@@ -135,7 +135,7 @@ impl Candidates<'_> {
         Ok(variants)
     }
 
-    fn states_off(&self) -> Result<Vec<Variant>, Failure> {
+    fn states_off(&self) -> Result<Vec<Variant>> {
         let states = &self.target.machine.states;
         let enabled = self.enabled();
         if enabled.len() < 2 {
@@ -164,7 +164,7 @@ impl Candidates<'_> {
     }
 
     /// Both drivers for x86 can end their table early. Their other parameters have no such clear effect.
-    fn boot_parameters(&self) -> Result<Vec<Variant>, Failure> {
+    fn boot_parameters(&self) -> Result<Vec<Variant>> {
         let module = match &self.metadata.driver {
             Some(Driver::Named(name)) if name == "intel_idle" => "intel_idle",
             Some(Driver::Named(name)) if name == "acpi_idle" => "processor",

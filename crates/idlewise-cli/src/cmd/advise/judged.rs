@@ -7,7 +7,7 @@ use idlewise_trace::causes::WorkloadMetadata;
 use idlewise_trace::log::LogMetadata;
 
 use super::predicted::{self, Predicted};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::{self, NamedLog};
 use crate::screen;
 use crate::unpack::Unpacking;
@@ -46,7 +46,7 @@ impl Judged {
         unpacking: Unpacking,
         judge: Option<AskedJudge>,
         is_for_some_cpus: bool,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self> {
         if judge == Some(AskedJudge::Replay) {
             return Ok(Judged::replayed(NamedLog::open(path, unpacking)?));
         }

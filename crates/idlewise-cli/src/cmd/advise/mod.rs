@@ -34,7 +34,7 @@ use super::record::seconds;
 use super::why::{CpuList, cpus};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governors::Choice;
 use crate::input::NamedLog;
 use crate::output;
@@ -177,7 +177,7 @@ fn watts(text: &str) -> Result<f64, String> {
 
 impl Advise {
     /// Judges the candidates and prints the advice.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         threads::start();
         // Fail before half a minute of recording, not after.
         let machine = self.machine.as_deref().map(bundled::machine).transpose()?;
@@ -224,7 +224,7 @@ impl Advise {
     }
 
     /// What a histogram can tell; `None` if the file is a log or a recording.
-    fn advise_of_histogram(&self, machine: Option<&Machine>) -> Result<Option<ExitCode>, Failure> {
+    fn advise_of_histogram(&self, machine: Option<&Machine>) -> Result<Option<ExitCode>> {
         let Some(path) = &self.log else { return Ok(None) };
         let Some(histogram) = histogram::read(path)? else { return Ok(None) };
         if !self.slos.is_empty()
@@ -243,11 +243,7 @@ impl Advise {
     }
 
     /// Returns the advice, and what each candidate changes.
-    fn judge(
-        &self,
-        named: &Judged,
-        target: &ReplayTarget,
-    ) -> Result<(Advice, Vec<Change>), Failure> {
+    fn judge(&self, named: &Judged, target: &ReplayTarget) -> Result<(Advice, Vec<Change>)> {
         let metadata = &named.metadata;
         let observed = metadata.cpus.iter().filter(|cpu| cpu.observed && cpu.gap_count > 0);
         let all: CpuSet = observed.clone().map(|cpu| cpu.cpu).collect();
@@ -416,7 +412,7 @@ impl Advise {
         advice: &Advice,
         changes: &[Change],
         output: Option<idlewise_trace::OutputFile>,
-    ) -> Result<ExitCode, Failure> {
+    ) -> Result<ExitCode> {
         let status = match advice.outcome() {
             Outcome::Infeasible(_) => ExitCode::FAILURE,
             _ => ExitCode::SUCCESS,
@@ -461,7 +457,7 @@ struct OwnFolder(PathBuf);
 
 impl OwnFolder {
     /// Makes a folder that only its owner can look into. Fails if something of that name exists.
-    fn create() -> Result<Self, Failure> {
+    fn create() -> Result<Self> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let name = format!("idlewise-advise-{}-{}", std::process::id(), now.as_nanos());
         let path = std::env::temp_dir().join(name);
@@ -482,7 +478,7 @@ impl Drop for OwnFolder {
 }
 
 /// Records this machine. The recording is gone afterwards.
-fn record(root: &Root, duration: Duration, unpacking: Unpacking) -> Result<NamedLog, Failure> {
+fn record(root: &Root, duration: Duration, unpacking: Unpacking) -> Result<NamedLog> {
     let folder = OwnFolder::create()?;
     let path = folder.0.join("this-machine.dat");
     let machine = note(root, "idlewise advise".to_owned());

@@ -13,7 +13,7 @@ use idlewise_trace::tracepoint::Purpose;
 
 use super::candidates::Variant;
 use crate::cmd::predict::played::{Played, Replicates, Setting};
-use crate::error::Failure;
+use crate::error::Result;
 use crate::input::{self, Reading};
 use crate::unpack::Unpacking;
 
@@ -32,7 +32,7 @@ pub(super) struct Predicted {
 }
 
 /// Opens a recording with causes; `None` if it has none.
-pub(super) fn open(path: &Path, unpacking: Unpacking) -> Result<Option<Played>, Failure> {
+pub(super) fn open(path: &Path, unpacking: Unpacking) -> Result<Option<Played>> {
     let reading =
         Reading { purpose: Purpose::Causes, unpacking: unpacking.into(), ..Reading::default() };
     let Some(log) = input::workload_if_any(path, &reading)? else { return Ok(None) };
@@ -41,7 +41,7 @@ pub(super) fn open(path: &Path, unpacking: Unpacking) -> Result<Option<Played>, 
 
 impl Predicted {
     /// Fails if the recording does not reproduce itself.
-    pub fn new(played: Played) -> Result<Self, Failure> {
+    pub fn new(played: Played) -> Result<Self> {
         let runs = played.play(&Setting::new(&played.machine), &played.choice, ONE)?;
         let reproduction = played.reproduction(&runs)?;
         Ok(Predicted { played, reproduction })
@@ -58,7 +58,7 @@ impl Predicted {
         machine: &Machine,
         is_recorded: bool,
         variants: &[Variant],
-    ) -> Result<Vec<Slices>, Failure> {
+    ) -> Result<Vec<Slices>> {
         let step_count = self.played.workload.step_count() as u64;
         let slice_count = (step_count / STEPS_PER_SLICE).clamp(1, SLICE_COUNT_MAX);
         let one = |variant: &Variant| {

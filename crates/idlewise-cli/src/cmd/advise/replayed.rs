@@ -20,7 +20,7 @@ use idlewise_trace::IdleGap;
 use idlewise_trace::log::{ColumnSet, IdleLog};
 
 use super::candidates::Variant;
-use crate::error::Failure;
+use crate::error::Result;
 use crate::progress::Progress;
 use crate::replay_arguments::ReplayTarget;
 
@@ -139,7 +139,7 @@ impl Replayed<'_> {
     }
 
     /// Replays everything.
-    pub fn run(&self) -> Result<Outcome, Failure> {
+    pub fn run(&self) -> Result<Outcome> {
         let mut outcome = Outcome {
             slices: vec![Slices::new(self.slice_count()); self.variants.len()],
             recorded_limit_ns: None,

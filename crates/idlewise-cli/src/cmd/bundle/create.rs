@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::cmd::Definition;
 use crate::cmd::anonymize::field;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::output;
 use crate::program;
 use crate::screen::{self, Screen};
@@ -30,7 +30,7 @@ const README: &str = "README.txt";
 
 impl Create {
     /// Runs the command, and packs what went in and what came out.
-    pub fn run(self, definition: Definition) -> Result<ExitCode, Failure> {
+    pub fn run(self, definition: Definition) -> Result<ExitCode> {
         let mut line = Line::parse(&self.command, definition)?;
         let keep: Vec<Field> = match self.keep_private {
             true => Field::ALL.into(),
@@ -92,7 +92,7 @@ impl Create {
     }
 
     /// A measurement cannot be made anonymous: which machine it was is what it is about.
-    fn refuse_private(&self, line: &Line) -> Result<(), Failure> {
+    fn refuse_private(&self, line: &Line) -> Result<()> {
         let is_private = line.command.promise == Promise::Measured
             || line.words.iter().any(|word| word.role == BundleRole::Saved);
         if is_private && !self.keep_private {
@@ -112,7 +112,7 @@ impl Create {
         files: &[Unpacked],
         byte_count: u64,
         sum: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let path = self.output.as_deref().unwrap_or(Path::new(""));
         if self.json {
             let document = json!({
@@ -137,7 +137,7 @@ impl Create {
 }
 
 /// Runs the command once for each form of its output.
-fn make_outputs(line: &Line, shelf: &mut Shelf) -> Result<Vec<OutputNote>, Failure> {
+fn make_outputs(line: &Line, shelf: &mut Shelf) -> Result<Vec<OutputNote>> {
     // A measurement reads this machine and nothing of the bundle.
     let cwd = match line.command.promise {
         Promise::Same => shelf.folder().to_owned(),
@@ -160,7 +160,7 @@ fn make_outputs(line: &Line, shelf: &mut Shelf) -> Result<Vec<OutputNote>, Failu
 }
 
 /// Writes the files about the bundle itself. The sums are of all others.
-fn write_notes(manifest: &Manifest, shelf: &mut Shelf) -> Result<(), Failure> {
+fn write_notes(manifest: &Manifest, shelf: &mut Shelf) -> Result<()> {
     let path = shelf.path(MANIFEST)?;
     let text = serde_json::to_string_pretty(manifest)
         .map_err(|error| Failure::new(format_args!("{MANIFEST}: {error}")))?;
@@ -176,7 +176,7 @@ fn write_notes(manifest: &Manifest, shelf: &mut Shelf) -> Result<(), Failure> {
     shelf.put(&path, sums.to_string())
 }
 
-fn readme(manifest: &Manifest, shelf: &Shelf) -> Result<String, Failure> {
+fn readme(manifest: &Manifest, shelf: &Shelf) -> Result<String> {
     let mut text = Vec::new();
     let command = shown_words(&manifest.command);
     let program = program::described(&manifest.version, manifest.commit.as_deref());
@@ -210,7 +210,7 @@ fn readme(manifest: &Manifest, shelf: &Shelf) -> Result<String, Failure> {
 }
 
 /// Reads the bundle as a receiver will, before it gets its name.
-fn unpacked_again(bundle: &File, path: &Path) -> Result<Vec<Unpacked>, Failure> {
+fn unpacked_again(bundle: &File, path: &Path) -> Result<Vec<Unpacked>> {
     use std::io::Seek;
     let mut bundle = bundle;
     bundle

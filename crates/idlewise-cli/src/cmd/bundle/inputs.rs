@@ -13,7 +13,7 @@ use idlewise_trace::{RecordedMachine, read_small_file, read_small_file_of, read_
 use crate::bundled;
 use crate::cells;
 use crate::cmd::anonymize::{anonymize, anonymize_workload};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::{self, NamedLog, Reading, open_stream, read_text};
 use crate::output;
 use crate::replay_arguments::{ALL_LOGS, MACHINES_DEFAULT};
@@ -63,7 +63,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// Puts all inputs into the bundle, and changes the line's words accordingly.
-    pub fn place(&mut self, line: &mut Line) -> Result<(), Failure> {
+    pub fn place(&mut self, line: &mut Line) -> Result<()> {
         let unpacking = Unpacking::at_most(line.max_unpacked);
         self.place_logs(line, unpacking)?;
         self.place_code(&mut line.words)?;
@@ -115,7 +115,7 @@ impl<'a> Inputs<'a> {
 
     /// Logs become anonymous. Without any, the command replays the bundled ones, which are then in the bundle
     /// too, so that it does not depend on the version that verifies it.
-    fn place_logs(&mut self, line: &mut Line, unpacking: Unpacking) -> Result<(), Failure> {
+    fn place_logs(&mut self, line: &mut Line, unpacking: Unpacking) -> Result<()> {
         let is_log = |word: &&mut Word| word.role == BundleRole::Log;
         let words: Vec<&mut Word> = line.words.iter_mut().filter(is_log).collect();
         if words.is_empty() && matches!(line.command.name, "replay" | "diff" | "arena") {
@@ -134,7 +134,7 @@ impl<'a> Inputs<'a> {
         Ok(())
     }
 
-    fn log(&mut self, named: &NamedLog) -> Result<String, Failure> {
+    fn log(&mut self, named: &NamedLog) -> Result<String> {
         let path = self.shelf.new_path("logs", &named.name, ".parquet")?;
         let writer = LogWriter::create(&self.shelf.at(&path), false)?;
         let anonymized = anonymize(named, writer, self.keep)?;
@@ -152,7 +152,7 @@ impl<'a> Inputs<'a> {
 
     /// Returns how the command names a machine in the bundle. A bundled machine keeps its id, and its table is
     /// there to be read and compared.
-    fn machine(&mut self, name: &str) -> Result<String, Failure> {
+    fn machine(&mut self, name: &str) -> Result<String> {
         if let Some(known) = self.machines.iter().find(|machine| machine.name == name) {
             return Ok(known.name.clone());
         }
@@ -173,7 +173,7 @@ impl<'a> Inputs<'a> {
         Ok(path)
     }
 
-    fn workload(&mut self, name: &str, unpacking: Unpacking) -> Result<String, Failure> {
+    fn workload(&mut self, name: &str, unpacking: Unpacking) -> Result<String> {
         let path = Path::new(name);
         if path.extension().is_some_and(|extension| extension == "toml") {
             return self.text_file(name, "workloads");
@@ -186,7 +186,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// A recording with causes becomes an anonymous workload log.
-    fn causes(&mut self, name: &str, unpacking: Unpacking) -> Result<String, Failure> {
+    fn causes(&mut self, name: &str, unpacking: Unpacking) -> Result<String> {
         let from = Path::new(name);
         let reading = Reading { purpose: Purpose::Causes, unpacking, ..Reading::default() };
         let log = input::workload(from, &reading, &RecordedMachine::default())?;
@@ -205,7 +205,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// A TOML file of the user.
-    fn text_file(&mut self, name: &str, folder: &str) -> Result<String, Failure> {
+    fn text_file(&mut self, name: &str, folder: &str) -> Result<String> {
         let from = Path::new(name);
         let text = read_text(from)?;
         let stem = from.file_stem().unwrap_or_default().to_string_lossy();
@@ -215,7 +215,7 @@ impl<'a> Inputs<'a> {
         Ok(path.to_string())
     }
 
-    fn saved(&mut self, name: &str) -> Result<String, Failure> {
+    fn saved(&mut self, name: &str) -> Result<String> {
         let from = Path::new(name);
         if let Some(path) = self.placed.get(from) {
             return Ok(path.clone());
@@ -230,7 +230,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// Puts C files, their headers, and patches into the bundle.
-    fn place_code(&mut self, words: &mut [Word]) -> Result<(), Failure> {
+    fn place_code(&mut self, words: &mut [Word]) -> Result<()> {
         let mut before = Asked::default();
         let mut asked: Vec<Asked> = Vec::new();
         for (index, word) in words.iter().enumerate() {
@@ -280,7 +280,7 @@ impl<'a> Inputs<'a> {
         Ok(())
     }
 
-    fn governor(&mut self, source: &GovernorSource) -> Result<String, Failure> {
+    fn governor(&mut self, source: &GovernorSource) -> Result<String> {
         let shown = source.path.display();
         if source.path.extension().is_some_and(|ending| ending == "so") {
             return Err(Failure::new(format_args!(
@@ -314,7 +314,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// A file of no kernel tree: with its neighbours, in a folder of their own.
-    fn beside(&mut self, file: &Path) -> Result<String, Failure> {
+    fn beside(&mut self, file: &Path) -> Result<String> {
         let folder = file.parent().unwrap_or(Path::new("/"));
         let count = self.placed.values().filter(|path| path.starts_with("code-")).count();
         let place = self.placed.entry(folder.to_owned());
@@ -323,13 +323,13 @@ impl<'a> Inputs<'a> {
         self.code(file, &format!("{in_bundle}/{name}"))
     }
 
-    fn code(&mut self, file: &Path, to: &str) -> Result<String, Failure> {
+    fn code(&mut self, file: &Path, to: &str) -> Result<String> {
         let path = self.shelf.path(to)?;
         self.shelf.put(&path, read_code(file)?)?;
         Ok(path.to_string())
     }
 
-    fn patch(&mut self, file: &Path) -> Result<String, Failure> {
+    fn patch(&mut self, file: &Path) -> Result<String> {
         if let Some(path) = self.placed.get(file) {
             return Ok(path.clone());
         }
@@ -342,7 +342,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// A kernel's source tree, of which there is only what was read, and which kernel it is.
-    fn kernel_source(&mut self, tree: &Path) -> Result<String, Failure> {
+    fn kernel_source(&mut self, tree: &Path) -> Result<String> {
         let cannot_read =
             |error| Failure::new(format_args!("cannot read {}: {error}", tree.display()));
         let tree = tree.canonicalize().map_err(cannot_read)?;
@@ -365,7 +365,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-fn read_code(file: &Path) -> Result<Vec<u8>, Failure> {
+fn read_code(file: &Path) -> Result<Vec<u8>> {
     read_small_file(file, CODE_BYTE_COUNT_MAX)
         .map_err(|error| Failure::new(format_args!("cannot read {}: {error}", file.display())))
 }

@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 use idlewise_report::shown_in_line;
 
 use crate::cmd::{Definition, arena, compare, predict, replay, simulate, study};
-use crate::error::{Failure, did_you_mean};
+use crate::error::{Failure, Result, did_you_mean};
 use crate::governor_arguments::ROLES as GOVERNORS;
 use crate::joining::Joining;
 use crate::promoting::Promoting;
@@ -83,7 +83,7 @@ impl Line {
     ///
     /// # Errors
     /// Fails if they are no valid command line, or if something in it cannot be in a bundle.
-    pub fn parse(words: &[OsString], definition: Definition) -> Result<Self, Failure> {
+    pub fn parse(words: &[OsString], definition: Definition) -> Result<Self> {
         let words = match words.first() {
             Some(first) if first == "idlewise" => &words[1..],
             _ => words,
@@ -134,7 +134,7 @@ impl Line {
         words: &[OsString],
         definition: Option<&clap::Command>,
         matches: &ArgMatches,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self> {
         if let Some((kind, matches)) = matches.subcommand() {
             let definition = definition.and_then(|definition| definition.find_subcommand(kind));
             let arguments = definition.into_iter().flat_map(clap::Command::get_arguments);
@@ -157,7 +157,7 @@ impl Line {
         let word = |word: &OsString| {
             Ok(Word { option: None, value: Some(utf8(word)?), role: BundleRole::Plain })
         };
-        let words: Vec<Word> = words.iter().map(word).collect::<Result<_, Failure>>()?;
+        let words: Vec<Word> = words.iter().map(word).collect::<Result<_>>()?;
         // What follows is somebody's command.
         let end = words.iter().position(|word| word.value.as_deref() == Some("--"));
         let (own, rest) = words.split_at(end.unwrap_or(words.len()));
@@ -232,7 +232,7 @@ fn given_words(
     command: &Bundled,
     argument: &Arg,
     matches: &ArgMatches,
-) -> Result<Vec<(usize, Word)>, Failure> {
+) -> Result<Vec<(usize, Word)>> {
     let id = argument.get_id().as_str();
     if is_help(argument) || matches.value_source(id) != Some(ValueSource::CommandLine) {
         return Ok(Vec::new());
@@ -285,7 +285,7 @@ fn refusal(command: &str, argument: &Arg, why: &str) -> Failure {
     Failure::new(format_args!("{command} {shown} cannot be in a bundle: {why}"))
 }
 
-fn utf8(word: &OsStr) -> Result<String, Failure> {
+fn utf8(word: &OsStr) -> Result<String> {
     word.to_str().map(str::to_owned).ok_or_else(|| {
         Failure::new(format_args!(
             "{}: a bundle's command is text, and this is not UTF-8; give the file another name",

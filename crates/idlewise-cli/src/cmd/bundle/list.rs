@@ -8,7 +8,7 @@ use idlewise_lab::bundle::{self, Limits, SUMS, Sums, Unpacked};
 use idlewise_report::{shown_in_line, wrap};
 use serde_json::{Value, json};
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input;
 use crate::program;
 use crate::screen;
@@ -37,7 +37,7 @@ pub struct List {
 }
 
 impl List {
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let fail = |error: &dyn std::fmt::Display| {
             Failure::new(format_args!("{}: {error}", self.bundle.display()))
         };

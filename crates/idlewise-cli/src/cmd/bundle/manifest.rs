@@ -7,7 +7,7 @@ use idlewise_lab::bundle::{BundlePath, Unpacked};
 use idlewise_trace::read_small_text_of;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 
 /// The name of the file.
 pub const MANIFEST: &str = "bundle.json";
@@ -83,7 +83,7 @@ impl Manifest {
     ///
     /// # Errors
     /// Fails if it is missing, is not one, or if this version does not know its form.
-    pub fn read(folder: &Path, files: &[Unpacked]) -> Result<Self, Failure> {
+    pub fn read(folder: &Path, files: &[Unpacked]) -> Result<Self> {
         if !files.iter().any(|file| file.path.as_str() == MANIFEST) {
             return Err(Failure::new(format_args!("it has no {MANIFEST}")));
         }
@@ -99,7 +99,7 @@ impl Manifest {
     ///
     /// # Errors
     /// Like [`Manifest::read`].
-    pub fn parse(text: &str) -> Result<Self, Failure> {
+    pub fn parse(text: &str) -> Result<Self> {
         let fail =
             |error: &dyn std::fmt::Display| Failure::new(format_args!("{MANIFEST}: {error}"));
         let Formed { form } = serde_json::from_str(text).map_err(|error| fail(&error))?;

@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::cmd::Definition;
-use crate::error::Failure;
+use crate::error::Result;
 
 /// The schema version of `--json`, of all three.
 const SCHEMA: u32 = 1;
@@ -115,7 +115,7 @@ struct Create {
 
 impl Bundle {
     /// Makes, verifies or lists a bundle.
-    pub fn run(self, definition: Definition) -> Result<ExitCode, Failure> {
+    pub fn run(self, definition: Definition) -> Result<ExitCode> {
         match self.action {
             Some(Action::Verify(verify)) => verify.run(definition),
             Some(Action::List(list)) => list.run(),

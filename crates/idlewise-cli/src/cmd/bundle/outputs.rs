@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::error::Failure;
+use crate::error::Result;
 use crate::unpack::unnamed_file;
 use crate::work_folder;
 
@@ -42,13 +42,7 @@ pub fn forms_of(line: &Line) -> Vec<&'static Form> {
 /// Runs the command in a folder for one form of its output, and writes that to `to`. Returns the exit status.
 /// The command's messages are printed if it is the first form, and otherwise only if it fails, because they
 /// would be the same.
-pub fn make(
-    form: &Form,
-    line: &Line,
-    cwd: &Path,
-    to: &Path,
-    is_first: bool,
-) -> Result<i32, Failure> {
+pub fn make(form: &Form, line: &Line, cwd: &Path, to: &Path, is_first: bool) -> Result<i32> {
     let stdout = match form.name {
         // It writes its file itself, and says so.
         PAGE => unnamed_file()?,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use idlewise_lab::bundle::BundlePath;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 
 /// Names are cut to this, so that folders and endings fit beside them.
 const STEM_BYTE_COUNT_MAX: usize = 40;
@@ -21,7 +21,7 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    pub fn new(folder: &Path) -> Result<Self, Failure> {
+    pub fn new(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
         Ok(Shelf { folder: folder.to_owned(), paths: Vec::new(), taken: BTreeSet::new() })
     }
@@ -35,12 +35,7 @@ impl Shelf {
     }
 
     /// A path for a file called `stem`, or nearly so, that no other file has. `ending` begins with a dot.
-    pub fn new_path(
-        &mut self,
-        folder: &str,
-        stem: &str,
-        ending: &str,
-    ) -> Result<BundlePath, Failure> {
+    pub fn new_path(&mut self, folder: &str, stem: &str, ending: &str) -> Result<BundlePath> {
         let stem = plain(stem);
         for number in 1_u32.. {
             let name = match number {
@@ -56,7 +51,7 @@ impl Shelf {
     }
 
     /// Takes a path, and makes its folders. A path that is taken already stays what it is.
-    pub fn path(&mut self, text: &str) -> Result<BundlePath, Failure> {
+    pub fn path(&mut self, text: &str) -> Result<BundlePath> {
         let path = BundlePath::new(text).map_err(|fault| {
             Failure::new(format_args!(
                 "{text} cannot be the name of a file in a bundle: {fault}; give the file another name"
@@ -78,7 +73,7 @@ impl Shelf {
     }
 
     /// Writes a file.
-    pub fn put(&self, path: &BundlePath, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+    pub fn put(&self, path: &BundlePath, content: impl AsRef<[u8]>) -> Result<()> {
         let at = self.at(path);
         fs::write(&at, content).map_err(|error| cannot_write(&at, &error))
     }

@@ -21,7 +21,7 @@ use serde_json::json;
 use crate::bundled;
 use crate::cmd::Definition;
 use crate::cmd::settings::time;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input;
 use crate::program;
 use crate::screen;
@@ -128,7 +128,7 @@ impl Findings {
 }
 
 impl Verify {
-    pub fn run(self, definition: Definition) -> Result<ExitCode, Failure> {
+    pub fn run(self, definition: Definition) -> Result<ExitCode> {
         let work = work_folder()?;
         let time = Time::start(&self.bundle, self.max_time)?;
         let bundle = input::open(&self.bundle)?;
@@ -174,7 +174,7 @@ impl Verify {
     }
 
     /// Unpacks into a new folder that nobody else can enter. It never contains a link, so no path leads out.
-    fn unpack(&self, bundle: &File, folder: &Path) -> Result<Vec<Unpacked>, Failure> {
+    fn unpack(&self, bundle: &File, folder: &Path) -> Result<Vec<Unpacked>> {
         let fail = |error: &dyn std::fmt::Display| {
             Failure::new(format_args!("{}: {error}", self.bundle.display()))
         };
@@ -192,7 +192,7 @@ impl Verify {
         bundle::unpack(BufReader::new(bundle), limits, &mut take).map_err(|error| fail(&error))
     }
 
-    fn report(&self, manifest: &Manifest, findings: &Findings, sum: &str) -> Result<(), Failure> {
+    fn report(&self, manifest: &Manifest, findings: &Findings, sum: &str) -> Result<()> {
         let made_by = program::described(&manifest.version, manifest.commit.as_deref());
         let this = program::described(program::VERSION, program::COMMIT);
         let mut out = screen::stdout();
@@ -235,7 +235,7 @@ impl Verify {
 struct Time(Sender<()>);
 
 impl Time {
-    fn start(bundle: &Path, at_most: Duration) -> Result<Self, Failure> {
+    fn start(bundle: &Path, at_most: Duration) -> Result<Self> {
         let (sender, ended) = mpsc::channel();
         let name = screen::name(bundle).to_string();
         let wait = move || {
@@ -263,11 +263,7 @@ impl Time {
 }
 
 /// Compares each file with the bundle's own sums. Returns whether all are right.
-fn compare_sums(
-    folder: &Path,
-    files: &[Unpacked],
-    findings: &mut Findings,
-) -> Result<bool, Failure> {
+fn compare_sums(folder: &Path, files: &[Unpacked], findings: &mut Findings) -> Result<bool> {
     if !files.iter().any(|file| file.path.as_str() == SUMS) {
         return Err(Failure::new(format_args!("it has no {SUMS}")));
     }
@@ -287,7 +283,7 @@ fn compare_sums(
 }
 
 /// Refuses a command that reads anything but the bundle's files. Returns whether it compiles C files.
-fn check_values(line: &Line, folder: &Path, files: &[Unpacked]) -> Result<bool, Failure> {
+fn check_values(line: &Line, folder: &Path, files: &[Unpacked]) -> Result<bool> {
     let paths: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let refusal = |value: &str, what: &str| {
         Failure::new(format_args!("its command names {value}, which is {what}"))
@@ -331,7 +327,7 @@ fn check_values(line: &Line, folder: &Path, files: &[Unpacked]) -> Result<bool, 
 }
 
 /// A bundle has logs only, not recordings, which are much more to read.
-fn check_log(at: &Path, name: &str) -> Result<(), Failure> {
+fn check_log(at: &Path, name: &str) -> Result<()> {
     let mut first = [0; 4];
     let is_log = File::open(at).and_then(|mut file| file.read_exact(&mut first)).is_ok()
         && first == *b"PAR1";
@@ -376,7 +372,7 @@ fn run_again(
     work: &Path,
     files: &[Unpacked],
     findings: &mut Findings,
-) -> Result<(), Failure> {
+) -> Result<()> {
     let folder = work.join(TOP);
     let expected = work.join("expected");
     fs::create_dir(&expected).map_err(Failure::new)?;
@@ -425,7 +421,7 @@ fn has_same_figures(
     form: &outputs::Form,
     [theirs, ours]: [&Path; 2],
     [their_program, our_program]: [&str; 2],
-) -> Result<bool, Failure> {
+) -> Result<bool> {
     let ours_at = ours.join(form.path);
     // The program in a page has not become that much smaller.
     let byte_count_max = ours_at.metadata().map_err(Failure::new)?.len() + MORE_BYTE_COUNT_MAX;
@@ -439,7 +435,7 @@ fn figures(
     path: &Path,
     program: &str,
     byte_count_max: u64,
-) -> Result<Option<Vec<String>>, Failure> {
+) -> Result<Option<Vec<String>>> {
     if !matches!(form.name, MAIL | PAGE) {
         return Ok(None);
     }

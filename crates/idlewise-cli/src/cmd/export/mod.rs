@@ -16,7 +16,7 @@ use idlewise_trace::OutputFile;
 use serde_json::json;
 
 use crate::bundled;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::{NamedLog, short_name};
@@ -133,7 +133,7 @@ impl Replays {
         &self,
         choice: &Choice,
         observer: O,
-    ) -> Result<Box<dyn ObservedLane<O>>, Failure> {
+    ) -> Result<Box<dyn ObservedLane<O>>> {
         let Replays { target, setting, .. } = self;
         let player = choice.on(&target.machine)?;
         Ok(player.observed(&target.costs, *setting, Price::QUARTER, observer))
@@ -142,7 +142,7 @@ impl Replays {
 
 impl Export {
     /// Writes the file and prints what it contains.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let path = self.output.clone().unwrap_or_else(|| {
             PathBuf::from(format!("{}.{}", short_name(&self.log), self.format.ending()))
         });
@@ -167,7 +167,7 @@ impl Export {
 
     /// Writes everything. Returns the log, the replays and the number of bytes; `None` if a
     /// governor from a file failed.
-    fn write(&self, output: Output) -> Result<Option<(NamedLog, Replays, u64)>, Failure> {
+    fn write(&self, output: Output) -> Result<Option<(NamedLog, Replays, u64)>> {
         // Check names before reading anything.
         let choices = self.governors.choices()?;
         let machine = self.machine.as_deref().map(bundled::machine).transpose()?;
@@ -213,7 +213,7 @@ impl Export {
         byte_count: u64,
         named: &NamedLog,
         replays: &Replays,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let gap_count = named.log.gap_count();
         let machine = &replays.target.machine.id;
         let governors: Vec<String> = replays.choices.iter().map(Choice::name).collect();
@@ -241,7 +241,7 @@ impl Export {
 }
 
 /// Writes a log as a trace for the Perfetto UI.
-pub fn write_perfetto(log: &Path, output: OutputFile) -> Result<(), Failure> {
+pub fn write_perfetto(log: &Path, output: OutputFile) -> Result<()> {
     let export = Export {
         log: log.to_owned(),
         format: Format::Perfetto,
@@ -272,7 +272,7 @@ impl Output {
         }
     }
 
-    fn writer(&self) -> Result<Box<dyn Write + Send>, Failure> {
+    fn writer(&self) -> Result<Box<dyn Write + Send>> {
         Ok(match self {
             Output::File(output) => {
                 let file: File = output.file().try_clone().map_err(|error| self.failure(error))?;
@@ -292,7 +292,7 @@ impl Output {
         }
     }
 
-    fn finish(self) -> Result<u64, Failure> {
+    fn finish(self) -> Result<u64> {
         match self {
             Output::File(output) => Ok(output.finish()?),
             Output::Stdout => Ok(0),

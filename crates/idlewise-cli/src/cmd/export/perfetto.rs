@@ -17,7 +17,7 @@ use idlewise_trace::export::perfetto::{Annotation, EventName, Names, Slice, Trac
 use idlewise_trace::log::ColumnSet;
 
 use super::{Output, Replays};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::{NamedLog, each_cpu};
 
 /// How many gaps one governor replays before the next one does.
@@ -288,7 +288,7 @@ impl Recorded {
 }
 
 /// Writes the whole trace.
-pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<(), Failure> {
+pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<()> {
     let fail = |error| output.failure(error);
     let writer = TraceWriter::new(output.writer()?, &names(named, replays)).map_err(fail)?;
     let shared =

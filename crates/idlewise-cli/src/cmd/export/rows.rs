@@ -6,7 +6,7 @@ use idlewise_trace::IdleGap;
 use idlewise_trace::export::{ArrowWriter, CsvWriter, FirstStay, RowWriter};
 
 use super::{Output, Replays};
-use crate::error::Failure;
+use crate::error::Result;
 use crate::governors::Choice;
 use crate::input::{NamedLog, each_cpu};
 
@@ -37,12 +37,7 @@ impl Observer for FirstStays {
 }
 
 /// Writes all rows.
-pub fn write(
-    named: &NamedLog,
-    replays: &Replays,
-    is_arrow: bool,
-    output: &Output,
-) -> Result<(), Failure> {
+pub fn write(named: &NamedLog, replays: &Replays, is_arrow: bool, output: &Output) -> Result<()> {
     let names: Vec<String> = replays.choices.iter().map(Choice::name).collect();
     let fail = |error| output.failure(error);
     let mut writer: Box<dyn RowWriter> = match is_arrow {

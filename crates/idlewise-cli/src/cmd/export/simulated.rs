@@ -7,7 +7,7 @@ use idlewise_sim::simulate::Report;
 use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogSource, LogWriter};
 use idlewise_trace::{CpuGroups, CpuSummary, Doubt, Driver, GapSink, OutputFile};
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::output;
 
 /// The two files, begun.
@@ -32,12 +32,7 @@ pub(in crate::cmd) struct About<'a> {
 
 impl SimulatedLog {
     /// Begins both files. `option` is what named the log.
-    pub fn create(
-        option: &str,
-        path: &Path,
-        force: bool,
-        inputs: &[&Path],
-    ) -> Result<Self, Failure> {
+    pub fn create(option: &str, path: &Path, force: bool, inputs: &[&Path]) -> Result<Self> {
         let log = output::create(path, force, inputs)?;
         let path = path.to_owned();
         if !log.is_file() {
@@ -57,7 +52,7 @@ impl SimulatedLog {
     }
 
     /// Writes a run, of which the gaps were kept.
-    pub fn write(self, report: &Report, about: About<'_>) -> Result<(), Failure> {
+    pub fn write(self, report: &Report, about: About<'_>) -> Result<()> {
         let SimulatedLog { path, log: mut writer, perfetto } = self;
         let mut gap_counts = vec![0; about.cpu_count];
         for gaps in report.gaps.chunk_by(|a, b| a.cpu == b.cpu) {

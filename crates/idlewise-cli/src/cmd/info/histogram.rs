@@ -10,7 +10,7 @@ use idlewise_sim::{Basis, Machine};
 use idlewise_trace::histogram::IdleHistogram;
 use serde_json::{Value, json};
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::screen;
 
 /// The schema version of `--json`.
@@ -39,13 +39,13 @@ impl Form {
 }
 
 /// Reads a histogram; `None` if the file is something else.
-pub fn read(path: &Path) -> Result<Option<IdleHistogram>, Failure> {
+pub fn read(path: &Path) -> Result<Option<IdleHistogram>> {
     let fail = |error: String| Failure::new(format_args!("{}: {error}", screen::name(path)));
     IdleHistogram::read(path).transpose().map_err(fail)
 }
 
 /// Prints what a histogram holds.
-pub fn info(path: &Path, histogram: &IdleHistogram, form: Form) -> Result<ExitCode, Failure> {
+pub fn info(path: &Path, histogram: &IdleHistogram, form: Form) -> Result<ExitCode> {
     let (all, each) = state_lines(histogram);
     let mut notes = Notes::default();
     notes.basis(Basis::Measured, "stays, times and what ended them");
@@ -127,7 +127,7 @@ pub fn advise(
     histogram: &IdleHistogram,
     machine: Option<&Machine>,
     form: Form,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode> {
     let fail = |what: String| Failure::new(format_args!("{}: {what}", screen::name(path)));
     let recorded = histogram.note.tables.first().map(|table| &table.machine);
     let Some(machine) = machine.or(recorded) else {

@@ -17,7 +17,7 @@ use serde_json::json;
 use histogram::Form;
 
 use crate::doubts::ShownDoubts;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::NamedLog;
 use crate::screen;
 use crate::unpack::Unpacking;
@@ -79,7 +79,7 @@ pub struct Info {
 
 impl Info {
     /// Prints the log's metadata and a line for each CPU.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         if let Some(histogram) = histogram::read(&self.log)? {
             if self.why_menu {
                 let name = screen::name(&self.log);

@@ -20,7 +20,7 @@ use idlewise_sim::replay::{
 use idlewise_trace::{Driver, IdleGap};
 
 use crate::bundled;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::{NamedLog, each_cpu};
 use crate::recorded_course::RecordedCourse;
 use crate::replay_arguments::{MACHINES_DEFAULT, ReplayTarget};
@@ -38,7 +38,7 @@ pub struct Answer {
 }
 
 /// Asks menu throughout a log.
-pub fn ask(named: &NamedLog, machine: Option<&str>, mut notes: Notes) -> Result<Answer, Failure> {
+pub fn ask(named: &NamedLog, machine: Option<&str>, mut notes: Notes) -> Result<Answer> {
     let metadata = &named.log.metadata;
     let is_own_machine = machine.is_none() && metadata.machine.is_some();
     let machine = match (machine, &metadata.machine) {

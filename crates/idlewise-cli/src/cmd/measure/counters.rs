@@ -26,7 +26,7 @@ use serde_json::json;
 
 use super::forced::{SCHEMA, print_csv};
 use super::saving::{PROGRAM, Pair, conditions, machine_facts, saved, today};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::progress::Progress;
 use crate::screen;
 use crate::signals::Signals;
@@ -305,7 +305,7 @@ struct Slices {
 
 impl Counters {
     /// Counts and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let root = root(self.sysroot.as_deref())?;
         if self.list {
             self.print_list(&root)?;
@@ -340,7 +340,7 @@ impl Counters {
         printed.map(|()| status.map_or(ExitCode::SUCCESS, exit_code))
     }
 
-    fn start_command(&self) -> Result<Option<Child>, Failure> {
+    fn start_command(&self) -> Result<Option<Child>> {
         let Some((program, arguments)) = self.command.split_first() else { return Ok(None) };
         Command::new(program).args(arguments).spawn().map(Some).map_err(|error| {
             Failure::new(format_args!("cannot start {}: {error}", program.to_string_lossy()))
@@ -353,7 +353,7 @@ impl Counters {
         meters: &Meters,
         signals: &mut Signals,
         mut child: Option<&mut Child>,
-    ) -> Result<(Slices, Option<ExitStatus>), Failure> {
+    ) -> Result<(Slices, Option<ExitStatus>)> {
         let all = match (self.duration, &child) {
             (Some(duration), _) => duration,
             (None, None) => DURATION,
@@ -395,13 +395,13 @@ impl Counters {
         meters: &Meters,
         commands: [&str; 2],
         signals: &mut Signals,
-    ) -> Result<Slices, Failure> {
+    ) -> Result<Slices> {
         let each = self.slice + self.settle;
         let wished = self.duration.unwrap_or(DURATION_AB).as_secs_f64() / each.as_secs_f64();
         let turn_count = (wished / 4.0).ceil().max(1.0) as u64 * 4;
         let bar = Progress::park("counting", turn_count);
         let mut slices = Slices::default();
-        let mut count = || -> Result<(), Failure> {
+        let mut count = || -> Result<()> {
             for turn in 0..turn_count {
                 let is_b = matches!(turn % 4, 1 | 2);
                 set(commands[usize::from(is_b)])?;
@@ -435,7 +435,7 @@ impl Counters {
         }
     }
 
-    fn print(&self, root: &Root, meters: &Meters, slices: &Slices) -> Result<(), Failure> {
+    fn print(&self, root: &Root, meters: &Meters, slices: &Slices) -> Result<()> {
         let mut notes = Notes::default();
         notes.basis(Basis::Measured, "shares, rates and powers");
         if is_virtual_machine(root) {
@@ -490,7 +490,7 @@ impl Counters {
         lines: [&[CounterLine]; 2],
         lacks: &[Absent],
         notes: &Notes,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let setting = |index: usize| ["A", "B"][index];
         let of = |index: usize| Saved {
             measurement: "counters".to_owned(),
@@ -594,7 +594,7 @@ fn lacks_text(lacks: &[Absent], width: usize) -> String {
 }
 
 /// Runs a command of `--ab`.
-fn set(command: &str) -> Result<(), Failure> {
+fn set(command: &str) -> Result<()> {
     let status = Command::new("sh").args(["-c", command]).status();
     match status {
         Ok(status) if status.success() => Ok(()),
@@ -604,7 +604,7 @@ fn set(command: &str) -> Result<(), Failure> {
 }
 
 /// Waits for this long, or until a signal came.
-fn wait(signals: &mut Signals, duration: Duration) -> Result<(), Failure> {
+fn wait(signals: &mut Signals, duration: Duration) -> Result<()> {
     let end = Instant::now() + duration;
     while Instant::now() < end && !signals.has_ended() {
         signals.wait(end.saturating_duration_since(Instant::now()))?;

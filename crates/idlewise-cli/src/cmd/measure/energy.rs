@@ -30,7 +30,7 @@ use super::forced::{
 };
 use super::saving::{Pair, machine_facts, saved, today};
 use crate::bundled;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, say};
@@ -144,7 +144,7 @@ impl What {
 
 impl Residency {
     /// Measures and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let intervals_ns: Vec<u64> = self.interval_us.iter().map(|us| us * 1_000).collect();
         if intervals_ns.len() == 1 {
             return Err(Failure::new(
@@ -157,7 +157,7 @@ impl Residency {
 
 impl Power {
     /// Measures and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         self.common.run(What::Power, Vec::new())
     }
 }
@@ -178,7 +178,7 @@ impl Figures {
 }
 
 impl Common {
-    fn run(self, what: What, intervals_ns: Vec<u64>) -> Result<ExitCode, Failure> {
+    fn run(self, what: What, intervals_ns: Vec<u64>) -> Result<ExitCode> {
         let (root, form) = (self.forced.root()?, self.forced.form());
         let states = self.forced.forced_states()?;
         let base = self.machine.as_deref().map(machine_file).transpose()?;
@@ -271,7 +271,7 @@ impl Common {
         written.map(|()| ExitCode::SUCCESS)
     }
 
-    fn print_plan(&self, what: What, plan: &EnergyPlan) -> Result<ExitCode, Failure> {
+    fn print_plan(&self, what: What, plan: &EnergyPlan) -> Result<ExitCode> {
         if self.forced.form().json {
             screen::stdout().json(SCHEMA, &json!({ "plan": plan_json(plan) }))?;
             return Ok(ExitCode::SUCCESS);
@@ -303,11 +303,11 @@ impl Common {
 }
 
 /// A machine file by its path.
-fn machine_file(path: &Path) -> Result<Machine, Failure> {
+fn machine_file(path: &Path) -> Result<Machine> {
     bundled::machine(&path.display().to_string())
 }
 
-fn check_base(base: &Machine, plan: &EnergyPlan, path: Option<&Path>) -> Result<(), Failure> {
+fn check_base(base: &Machine, plan: &EnergyPlan, path: Option<&Path>) -> Result<()> {
     let names = |states: &[idlewise_machine::MachineState]| {
         states.iter().map(|state| state.name.clone()).collect::<Vec<_>>().join(", ")
     };

@@ -18,7 +18,7 @@ use idlewise_sim::Basis;
 use idlewise_trace::OutputFile;
 use serde_json::{Value, json};
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Screen, say};
@@ -58,17 +58,17 @@ pub struct ForcedArguments {
 
 impl ForcedArguments {
     /// The machine.
-    pub fn root(&self) -> Result<Root, Failure> {
+    pub fn root(&self) -> Result<Root> {
         sysroot::root(self.sysroot.as_deref())
     }
 
     /// The states named by `--state`.
-    pub fn states(&self) -> Result<StateWish, Failure> {
+    pub fn states(&self) -> Result<StateWish> {
         wished_states(&self.state)
     }
 
     /// The same for a measurement that has to force some.
-    pub fn forced_states(&self) -> Result<StateWish, Failure> {
+    pub fn forced_states(&self) -> Result<StateWish> {
         match self.states()? {
             StateWish::Configured => Err(Failure::new(
                 "--state: `configured` holds CPUs in no state, so there is nothing to measure; name states or all",
@@ -78,7 +78,7 @@ impl ForcedArguments {
     }
 
     /// Creates a file of the user's.
-    pub fn create(&self, path: &Path) -> Result<OutputFile, Failure> {
+    pub fn create(&self, path: &Path) -> Result<OutputFile> {
         output::create(path, self.force, &[])
     }
 
@@ -88,7 +88,7 @@ impl ForcedArguments {
     }
 }
 
-fn wished_states(names: &[String]) -> Result<StateWish, Failure> {
+fn wished_states(names: &[String]) -> Result<StateWish> {
     match &names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["all"] => Ok(StateWish::All),
         ["configured"] => Ok(StateWish::Configured),
@@ -112,7 +112,7 @@ pub enum By {
 
 impl By {
     /// Whether to measure from user space, and why.
-    pub fn user_space(self, root: &Root) -> Result<Option<String>, Failure> {
+    pub fn user_space(self, root: &Root) -> Result<Option<String>> {
         match self {
             By::Module => Ok(None),
             By::UserSpace => Ok(Some("user space was asked for".to_owned())),
@@ -160,12 +160,12 @@ pub struct ModuleArguments {
 
 impl ModuleArguments {
     /// The file of --samples.
-    pub fn samples(&self) -> Result<Option<OutputFile>, Failure> {
+    pub fn samples(&self) -> Result<Option<OutputFile>> {
         self.samples.as_deref().map(|path| self.forced.create(path)).transpose()
     }
 
     /// What is to be measured.
-    pub fn wishes(&self, waker: Waker, targets: &[u16]) -> Result<Wishes, Failure> {
+    pub fn wishes(&self, waker: Waker, targets: &[u16]) -> Result<Wishes> {
         Ok(Wishes {
             waker,
             targets: targets.to_vec(),
@@ -240,7 +240,7 @@ pub fn measured<S: Wakes>(
     owner: &Owner,
     time_limit: Option<Duration>,
     measure: impl FnOnce(&Root, &MeasurementPlan, &Owner, &dyn Watch) -> Result<Vec<Case<S>>, IpiError>,
-) -> Result<Option<Measured<S>>, Failure> {
+) -> Result<Option<Measured<S>>> {
     let wake_count = plan.total_wake_count();
     let gaps = Duration::from_micros(wake_count.saturating_mul(plan.gap_us.into()));
     let announcement = (gaps >= LONG).then(|| {
@@ -398,7 +398,7 @@ pub fn notes<S: Wakes>(
 pub fn write_samples(
     output: Option<OutputFile>,
     write_lines: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), Failure> {
+) -> Result<()> {
     let Some(output) = output else { return Ok(()) };
     let mut file = BufWriter::new(output.file());
     write_lines(&mut file)
@@ -435,7 +435,7 @@ pub fn measured_machine(root: &Root, cpu: u16, states: &[MachineState]) -> Machi
 }
 
 /// The text of a measured machine's file.
-pub fn machine_text(machine: &Machine, measurement: &str) -> Result<String, Failure> {
+pub fn machine_text(machine: &Machine, measurement: &str) -> Result<String> {
     machine.check().map_err(Failure::new)?;
     let text = machine.to_toml().map_err(Failure::new)?;
     Ok(format!(

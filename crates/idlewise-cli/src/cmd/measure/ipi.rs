@@ -19,7 +19,7 @@ use super::forced::{
 };
 use super::proxy::{Output, facts, places, plan_without_module, run_ipi};
 use super::saving::saved;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,7 +83,7 @@ pub struct Ipi {
 
 impl Ipi {
     /// Measures and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let (root, form) = (self.common.forced.root()?, self.common.forced.form());
         let output = self.common.samples()?;
         let wishes = self.common.wishes(Waker::Cpu(self.source), &self.target)?;

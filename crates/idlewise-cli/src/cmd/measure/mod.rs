@@ -31,7 +31,7 @@ mod wakes;
 
 use std::process::ExitCode;
 
-use crate::error::Failure;
+use crate::error::Result;
 
 /// Measure what wake-ups and switches cost on this machine, and count what its CPUs do
 #[derive(clap::Args)]
@@ -59,7 +59,7 @@ enum What {
 
 impl Measure {
     /// Measures and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         saving::begin();
         match self.what {
             #[cfg(target_os = "linux")]

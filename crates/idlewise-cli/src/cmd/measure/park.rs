@@ -12,7 +12,7 @@ use idlewise_report::park::{
 use idlewise_trace::OutputFile;
 
 use super::saving::{PROGRAM, today};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::{NamedLog, read_text_at_most};
 use crate::output;
 use crate::progress::Progress;
@@ -156,7 +156,7 @@ const NO_BENCH: &str = "this idlewise does not measure ways to wait, only reads 
 
 impl Park {
     /// Measures and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         signals::clean_up_first()?;
         let prepared: Box<dyn PreparedPark> = match &self.from {
             Some(path) => Box::new(Saved(read_result(path)?)),
@@ -190,7 +190,7 @@ impl Park {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn prepare(&self) -> Result<Box<dyn PreparedPark>, Failure> {
+    fn prepare(&self) -> Result<Box<dyn PreparedPark>> {
         let bench = BENCH.get().ok_or_else(|| Failure::new(NO_BENCH))?;
         let log =
             self.log.as_deref().map(|path| recorded(path, self.wakes as usize)).transpose()?;
@@ -225,7 +225,7 @@ impl PreparedPark for Saved {
     }
 }
 
-fn measure(prepared: Box<dyn PreparedPark>) -> Result<ParkResult, Failure> {
+fn measure(prepared: Box<dyn PreparedPark>) -> Result<ParkResult> {
     let bar = Progress::park("measuring", 1);
     let progress = |done_ms, of_ms| {
         bar.set_length(of_ms);
@@ -247,7 +247,7 @@ struct Page {
 }
 
 impl Page {
-    fn create(path: &Path, workloads: &[String], park: &Park) -> Result<Self, Failure> {
+    fn create(path: &Path, workloads: &[String], park: &Park) -> Result<Self> {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let Some(stem) = stem.filter(|_| path.extension().is_some_and(|ending| ending == "md"))
         else {
@@ -263,7 +263,7 @@ impl Page {
             let name = plot_name(&stem, workload);
             create(&path.with_file_name(&name))
         });
-        let plots = plots.collect::<Result<_, Failure>>()?;
+        let plots = plots.collect::<Result<_>>()?;
         Ok(Page {
             stem,
             text: create(path)?,
@@ -276,7 +276,7 @@ impl Page {
         })
     }
 
-    fn write(self, result: &ParkResult) -> Result<(), Failure> {
+    fn write(self, result: &ParkResult) -> Result<()> {
         let Page { stem, text, figures, plots } = self;
         let page = to_markdown(result, &stem);
         for (workload, plot) in result.workloads().zip(plots) {
@@ -291,14 +291,14 @@ impl Page {
     }
 }
 
-fn read_result(path: &Path) -> Result<ParkResult, Failure> {
+fn read_result(path: &Path) -> Result<ParkResult> {
     let text = read_text_at_most(path, RESULT_BYTE_COUNT_MAX)?;
     ParkResult::from_json(&text)
         .map_err(|error| Failure::new(format_args!("{}: {error}", screen::name(path))))
 }
 
 /// The first gaps of a log, of the CPU in its first row.
-fn recorded(path: &Path, count: usize) -> Result<(String, Vec<u64>), Failure> {
+fn recorded(path: &Path, count: usize) -> Result<(String, Vec<u64>)> {
     let named = NamedLog::open(path, Unpacking::default())?;
     let (mut gaps_ns, mut gaps) = (Vec::new(), Vec::new());
     for group in named.log.groups() {

@@ -23,11 +23,11 @@ use serde_json::json;
 
 use super::forced::{End, Form, Measured, forced_state, measured, notes, owner, write_samples};
 use super::saving::{Pair, machine_facts, saved};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 
 /// A plan for user space: without the right to force states nothing is forced, unless a state was
 /// named.
-pub fn plan_without_module(root: &Root, wishes: &Wishes) -> Result<MeasurementPlan, Failure> {
+pub fn plan_without_module(root: &Root, wishes: &Wishes) -> Result<MeasurementPlan> {
     let plan = MeasurementPlan::new(root, wishes).map_err(Failure::new)?;
     let is_forced = |plan: &MeasurementPlan| {
         plan.targets.iter().any(|target| {
@@ -65,12 +65,7 @@ pub struct Output {
 }
 
 /// Measures proxies for wake-ups by another CPU.
-pub fn run_ipi(
-    root: &Root,
-    plan: &MeasurementPlan,
-    why: &str,
-    output: Output,
-) -> Result<ExitCode, Failure> {
+pub fn run_ipi(root: &Root, plan: &MeasurementPlan, why: &str, output: Output) -> Result<ExitCode> {
     let source = usize::from(plan.source.unwrap_or_default());
     let gap = Duration::from_micros(plan.gap_us.into());
     let mut wake = |request: Request| {
@@ -151,7 +146,7 @@ pub fn run_timer(
     plan: &MeasurementPlan,
     why: &str,
     output: Output,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode> {
     let gap = Duration::from_micros(plan.gap_us.into());
     let mut is_realtime = true;
     let mut wake = |request: Request| {

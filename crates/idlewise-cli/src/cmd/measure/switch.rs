@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::forced::Form;
 use super::saving::{Pair, machine_facts, saved};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::progress::Progress;
 use crate::signals;
 
@@ -94,7 +94,7 @@ const SAME_CPU: &str = "same CPU";
 
 impl Switch {
     /// Measures and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         signals::clean_up_first()?;
         let root = Root::live();
         let (cases, absent) = self.cases(&root)?;
@@ -125,7 +125,7 @@ impl Switch {
     }
 
     /// What to measure, and what this machine does not have.
-    fn cases(&self, root: &Root) -> Result<(Vec<Case>, Vec<Absent>), Failure> {
+    fn cases(&self, root: &Root) -> Result<(Vec<Case>, Vec<Absent>)> {
         let allowed: Vec<u16> = allowed_cpus().into_iter().map(|cpu| cpu as u16).collect();
         let online = root.online_cpus();
         let check = |cpu: u16| match allowed.contains(&cpu) {
@@ -148,7 +148,7 @@ impl Switch {
                 cpu if cpu == first => Ok((SAME_CPU, cpu)),
                 cpu => Ok((name(Relation::of(root, first, cpu)), cpu)),
             };
-            self.other.iter().map(place).collect::<Result<_, Failure>>()?
+            self.other.iter().map(place).collect::<Result<_>>()?
         };
         let mut cases = Vec::new();
         for &way in &self.ways {
@@ -173,7 +173,7 @@ impl Switch {
     }
 
     /// Measures all cases alternately, so that what happens on the machine meets all of them.
-    fn measure(&self, cases: &[Case]) -> Result<Vec<SwitchFigures>, Failure> {
+    fn measure(&self, cases: &[Case]) -> Result<Vec<SwitchFigures>> {
         let mut figures: Vec<SwitchFigures> = cases
             .iter()
             .map(|case| SwitchFigures {

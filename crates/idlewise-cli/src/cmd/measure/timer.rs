@@ -17,7 +17,7 @@ use super::forced::{
 };
 use super::proxy::{Output, facts, plan_without_module, run_timer};
 use super::saving::saved;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,7 +66,7 @@ pub struct Timer {
 
 impl Timer {
     /// Measures and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let (root, form) = (self.common.forced.root()?, self.common.forced.form());
         let output = self.common.samples()?;
         let wishes = self.common.wishes(Waker::Timer, &self.target)?;

@@ -16,7 +16,7 @@ use idlewise_trace::{Event, Tracepoints};
 use serde_json::json;
 
 use super::forced::{SCHEMA, print_csv};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::{self, Reading};
 use crate::progress::Progress;
 use crate::screen::{self, say};
@@ -105,7 +105,7 @@ struct Measured {
 
 impl Wakes {
     /// Counts and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let measured = match &self.from {
             Some(path) => self.of_recording(path)?,
             None => self.live()?,
@@ -114,7 +114,7 @@ impl Wakes {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn of_recording(&self, path: &Path) -> Result<Measured, Failure> {
+    fn of_recording(&self, path: &Path) -> Result<Measured> {
         let reading = Reading {
             unpacking: self.unpacking.into(),
             purpose: Purpose::Wakes,
@@ -148,7 +148,7 @@ impl Wakes {
         })
     }
 
-    fn live(&self) -> Result<Measured, Failure> {
+    fn live(&self) -> Result<Measured> {
         let root = Root::live();
         // Catch signals before creating an instance that a signal could leave behind.
         let mut signals = Signals::catch()?;
@@ -209,7 +209,7 @@ impl Wakes {
         })
     }
 
-    fn print_interval(&self, elapsed: Duration, counts: &WakeCounts) -> Result<(), Failure> {
+    fn print_interval(&self, elapsed: Duration, counts: &WakeCounts) -> Result<()> {
         let style = TextStyle::for_stdout();
         let mut out = screen::stdout();
         let title = format!(
@@ -229,7 +229,7 @@ impl Wakes {
         Ok(())
     }
 
-    fn print(&self, measured: &Measured) -> Result<(), Failure> {
+    fn print(&self, measured: &Measured) -> Result<()> {
         let Measured { counts, span_ns, tracepoints, .. } = measured;
         let notes = notes(measured);
         if self.csv {
@@ -277,7 +277,7 @@ struct Ring {
 impl Ring {
     /// Empties the buffers, and counts the events before `until_ns`, of all CPUs in order. Later ones wait,
     /// because another CPU's buffer may still lack earlier events.
-    fn read(&mut self, watch: &mut WakeWatch, until_ns: i64) -> Result<(), Failure> {
+    fn read(&mut self, watch: &mut WakeWatch, until_ns: i64) -> Result<()> {
         let Self { decoder, counter, held, undecodable_count } = self;
         watch
             .read(&mut |cpu, page| {

@@ -26,7 +26,7 @@ use self::played::{Played, Replicates, Setting};
 use super::export::simulated::{About, SimulatedLog, perfetto_path};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors;
 use crate::input::{self, Reading};
@@ -247,7 +247,7 @@ pub const ROLES: Roles = &[
 
 impl Predict {
     /// Plays the recorded setting and all others, and prints what they do.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         threads::start();
         let choices = self.governors.choices_or(&["menu", "teo"])?;
         if self.write_log.is_some() && choices.len() != 1 {
@@ -313,7 +313,7 @@ impl Predict {
         machine: &Machine,
         governor: &str,
         outcomes: &[Outcome],
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize> {
         let Some(report) = outcomes.first().and_then(|outcome| outcome.report.as_ref()) else {
             return Ok(0);
         };
@@ -340,7 +340,7 @@ impl Predict {
         Ok(report.gaps.len())
     }
 
-    fn read(&self) -> Result<Played, Failure> {
+    fn read(&self) -> Result<Played> {
         let mut recorded =
             RecordedMachine { governor: self.recorded_governor.clone(), machine: None };
         if let Some(name) = &self.recorded_machine {
@@ -356,7 +356,7 @@ impl Predict {
         Played::new(&self.recording, log, recorded, arrivals)
     }
 
-    fn setting<'a>(&self, machine: &'a Machine) -> Result<Setting<'a>, Failure> {
+    fn setting<'a>(&self, machine: &'a Machine) -> Result<Setting<'a>> {
         let disabled = disabled(machine, &self.disabled)?;
         let latency_limit_ns =
             self.latency_limit_us.map_or(NO_LATENCY_LIMIT_NS, |us| i64::from(us) * 1_000);
@@ -365,7 +365,7 @@ impl Predict {
     }
 
     /// The tasks to show by name, and the requests.
-    fn shown(&self, played: &Played, base: &[Outcome]) -> Result<Vec<Shown>, Failure> {
+    fn shown(&self, played: &Played, base: &[Outcome]) -> Result<Vec<Shown>> {
         let name_of = |task: u32| {
             played.metadata.tasks.get(task as usize).map_or("", |task| task.name.as_str())
         };
@@ -413,7 +413,7 @@ impl Predict {
         Ok(shown)
     }
 
-    fn print(&self, out: &mut Screen, answer: &Answer<'_>) -> Result<(), Failure> {
+    fn print(&self, out: &mut Screen, answer: &Answer<'_>) -> Result<()> {
         let Answer { played, reproduction, base, runs, shown, machine } = answer;
         let recorded_governor = &played.governor;
         let base_name = format!("{recorded_governor}, as recorded");

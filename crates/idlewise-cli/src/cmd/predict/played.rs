@@ -14,7 +14,7 @@ use idlewise_trace::RecordedMachine;
 use idlewise_trace::causes::{WorkloadLog, WorkloadMetadata};
 use rayon::prelude::*;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governors::Choice;
 
 /// What is played, and where.
@@ -76,7 +76,7 @@ impl Played {
         log: WorkloadLog,
         recorded: RecordedMachine,
         arrivals: Arrivals,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self> {
         let mut steps = Vec::new();
         log.each_group(&mut |group| steps.extend_from_slice(group))?;
         let mut metadata = log.metadata;
@@ -123,7 +123,7 @@ impl Played {
         setting: &Setting<'_>,
         choice: &Choice,
         replicates: Replicates,
-    ) -> Result<Vec<Outcome>, Failure> {
+    ) -> Result<Vec<Outcome>> {
         let Replicates { count, seed } = replicates;
         let seeds: Vec<u64> = (0..count).map(|n| seed.wrapping_add(n)).collect();
         self.with_setup(setting, choice, |setup| {
@@ -137,7 +137,7 @@ impl Played {
         setting: &Setting<'_>,
         choice: &Choice,
         run: impl for<'s> FnOnce(&'s (dyn Fn() -> Setup<'s> + Sync + 's)) -> Result<T, PredictError>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T> {
         let machine = setting.machine;
         let (player, states) = (choice.on(machine)?, machine.table().map_err(Failure::new)?);
         let hardware = self.workload.hardware(machine);
@@ -161,7 +161,7 @@ impl Played {
     }
 
     /// Compares runs under the recorded setting with the recording. Fails if they are not near enough.
-    pub fn reproduction(&self, runs: &[Outcome]) -> Result<Reproduction, Failure> {
+    pub fn reproduction(&self, runs: &[Outcome]) -> Result<Reproduction> {
         let reproduction = Reproduction::new(&Outcome::recorded(&self.workload), runs);
         let misses = reproduction.misses();
         if misses.is_empty() {

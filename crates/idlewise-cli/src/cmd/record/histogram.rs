@@ -13,7 +13,7 @@ use idlewise_trace::histogram::IdleHistogram;
 use serde_json::json;
 
 use super::{End, LOOK_EVERY, Record, cpus};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Screen, say};
@@ -34,7 +34,7 @@ struct Counting {
 }
 
 impl Counting {
-    fn start(root: &Root) -> Result<Self, Failure> {
+    fn start(root: &Root) -> Result<Self> {
         let layout = Layout::of(root);
         let byte_count = u32::try_from(layout.byte_count()).map_err(Failure::new)?;
         let map = BpfMap::per_cpu(byte_count).map_err(|error| refusal("bpf", &error))?;
@@ -70,7 +70,7 @@ fn refusal(what: &str, error: &io::Error) -> Failure {
 
 impl Record {
     /// Counts until the end, writes the file, and prints what it holds.
-    pub(super) fn run_histogram(&self, path: &Path) -> Result<ExitCode, Failure> {
+    pub(super) fn run_histogram(&self, path: &Path) -> Result<ExitCode> {
         let root = Root::live();
         let words: Vec<_> = crate::program::arguments()
             .into_iter()
@@ -110,7 +110,7 @@ impl Record {
         counting: &Counting,
         signals: &mut Signals,
         mut child: Option<&mut Child>,
-    ) -> Result<End, Failure> {
+    ) -> Result<End> {
         let spinner = Progress::open_ended();
         loop {
             if signals.has_ended() {
@@ -140,7 +140,7 @@ impl Record {
         histogram: &IdleHistogram,
         byte_count: usize,
         layout: Layout,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let stay_count: u64 = histogram.cpus.iter().map(|cpu| cpu.stay_count()).sum();
         if self.json {
             let document = json!({

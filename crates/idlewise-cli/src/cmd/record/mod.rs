@@ -15,7 +15,7 @@ use idlewise_host::{
 use idlewise_report::{Notes, wrap};
 use idlewise_trace::{cause_events, wanted_events};
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Screen, say};
@@ -126,7 +126,7 @@ enum End {
 
 impl Record {
     /// Records, writes the file, and prints what it contains.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         if self.histogram {
             let path = self.output.as_deref().unwrap_or(Path::new(histogram::OUTPUT));
             return self.run_histogram(path);
@@ -168,12 +168,7 @@ impl Record {
     }
 
     /// Returns the command's status, once it has ended.
-    fn end(
-        &self,
-        said: Result<(), Failure>,
-        end: End,
-        mut child: Option<Child>,
-    ) -> Result<ExitCode, Failure> {
+    fn end(&self, said: Result<()>, end: End, mut child: Option<Child>) -> Result<ExitCode> {
         let status = match (end, &mut child) {
             (End::Command(status), _) => status,
             (End::Time, Some(child)) => child.wait()?,
@@ -189,7 +184,7 @@ impl Record {
         said.map(|()| exit_code(status))
     }
 
-    fn start_command(&self) -> Result<Option<Child>, Failure> {
+    fn start_command(&self) -> Result<Option<Child>> {
         let Some((program, arguments)) = self.command.split_first() else { return Ok(None) };
         let child = std::process::Command::new(program).args(arguments).spawn();
         child.map(Some).map_err(|error| {
@@ -207,7 +202,7 @@ impl Record {
         recording: &Recording,
         signals: &mut Signals,
         mut child: Option<&mut Child>,
-    ) -> Result<End, Failure> {
+    ) -> Result<End> {
         let spinner = Progress::open_ended();
         let mut follow = self.follow.then(|| Follow::new(root, recording.cpus()));
         let mut look_at = LOOK_EVERY;
@@ -270,7 +265,7 @@ impl Record {
     }
 
     /// Prints text to standard error, apart from the command's own output; JSON to standard output.
-    fn say_end(&self, report: fn() -> Screen, summary: &RecordingSummary) -> Result<(), Failure> {
+    fn say_end(&self, report: fn() -> Screen, summary: &RecordingSummary) -> Result<()> {
         if let Some(instance) = &summary.left_instance {
             say(format_args!(
                 "idlewise: {} stays, for somebody has it open; it records nothing, and goes with the \

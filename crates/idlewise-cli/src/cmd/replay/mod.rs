@@ -17,7 +17,7 @@ use idlewise_sim::replay::{JointBound, ReplayedGroups, Tally};
 use rayon::prelude::*;
 use serde_json::json;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
@@ -102,7 +102,7 @@ pub const ROLES: Roles =
 
 impl Replay {
     /// Replays everything that was requested, and prints it.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         threads::start();
         // Check names before reading anything.
         let choices = self.governors.choices_or(&governors::standard())?;
@@ -156,7 +156,7 @@ impl Replay {
         prices: &[Price],
         results: &Results<'_>,
         notes: &Notes,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let Results { outcomes, effects } = *results;
         let mut out = screen::stdout();
         let pooled = pool(outcomes, targets);
@@ -227,7 +227,7 @@ impl Replay {
         targets: &[ReplayTarget],
         is_by_log: bool,
         effects: &[PromotionEffect<'_>],
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let pooled = promotion::pool(effects);
         let shown = if is_by_log { effects } else { &pooled };
         for group in shown.chunk_by(|a, b| a.log == b.log && a.machine == b.machine) {
@@ -277,7 +277,7 @@ pub(super) fn outcomes<'a>(
     choices: &[Choice],
     prices: &[Price],
     topology: &Topology,
-) -> Result<(Vec<Outcome<'a>>, Vec<String>), Failure> {
+) -> Result<(Vec<Outcome<'a>>, Vec<String>)> {
     let mut left_out = Vec::new();
     let mut plans: Vec<Vec<Option<ReplayedGroups>>> = Vec::new();
     for named in logs {
@@ -315,7 +315,7 @@ pub(super) fn outcomes<'a>(
         .par_iter()
         .zip(&plans)
         .map(|(named, plan)| log_outcomes(shared, named, (targets, plan), choices, prices, &bar))
-        .collect::<Result<_, Failure>>()?;
+        .collect::<Result<_>>()?;
     Ok((by_log.into_iter().flatten().collect(), left_out))
 }
 
@@ -326,7 +326,7 @@ fn log_outcomes<'a>(
     choices: &[Choice],
     prices: &[Price],
     bar: &Progress,
-) -> Result<Vec<Outcome<'a>>, Failure> {
+) -> Result<Vec<Outcome<'a>>> {
     // The oracle is always replayed, because regret needs it, but shown only if requested.
     let unseen = Choice::ORACLE;
     let is_seen = choices.iter().any(Choice::is_oracle);

@@ -6,7 +6,7 @@ use idlewise_sim::replay::{ObservedLane, PerCpu, Setting, Stuck, replay_cpus};
 use idlewise_trace::log::ColumnSet;
 use rayon::prelude::*;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governors::{Choice, OnMachine};
 use crate::input::NamedLog;
 use crate::replay_arguments::{ALL_LOGS, ReplayArguments, ReplayTarget};
@@ -21,11 +21,11 @@ pub fn effects<'a>(
     logs: &[NamedLog],
     targets: &'a [ReplayTarget],
     choices: &[Choice],
-) -> Result<Vec<PromotionEffect<'a>>, Failure> {
+) -> Result<Vec<PromotionEffect<'a>>> {
     let by_log: Vec<Vec<PromotionEffect<'a>>> = logs
         .par_iter()
         .map(|named| effects_on(shared, named, targets, choices))
-        .collect::<Result<_, Failure>>()?;
+        .collect::<Result<_>>()?;
     Ok(by_log.into_iter().flatten().collect())
 }
 
@@ -34,7 +34,7 @@ fn effects_on<'a>(
     named: &NamedLog,
     targets: &'a [ReplayTarget],
     choices: &[Choice],
-) -> Result<Vec<PromotionEffect<'a>>, Failure> {
+) -> Result<Vec<PromotionEffect<'a>>> {
     let mut rows: Vec<(&'a ReplayTarget, String, Player<OnMachine<'_>>, [Setting; 2])> = Vec::new();
     for target in targets {
         let with = shared.setting(target, named);

@@ -15,7 +15,7 @@ use idlewise_trace::{Driver, GapSink, IdleGap};
 
 use super::Replay;
 use crate::bundled;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governors::{Choice, must_decide};
 use crate::input::{NamedLog, each_cpu};
 use crate::output;
@@ -108,7 +108,7 @@ impl Observer for Rewrite {
 /// decision a governor has a different history, so each decision is made with the recorded history.
 /// The agreement of a replay with its own history is printed as well. A log in which nothing can be
 /// compared does not agree.
-pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<ExitCode, Failure> {
+pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<ExitCode> {
     if !options.governors.is_empty() {
         must_decide(choices)?;
     }
@@ -205,7 +205,7 @@ fn recorded_governor(
     named: &NamedLog,
     options: &Replay,
     choices: &[Choice],
-) -> Result<Result<(ReplayTarget, Choice), String>, Failure> {
+) -> Result<Result<(ReplayTarget, Choice), String>> {
     let metadata = &named.log.metadata;
     let named_choice = choices.first().filter(|_| !options.governors.is_empty());
     let governor = match (named_choice, &metadata.governor) {
@@ -245,7 +245,7 @@ fn recorded_governor(
 }
 
 /// Whether all recorded states are those that a kernel reports without a driver.
-fn is_driverless(named: &NamedLog) -> Result<bool, Failure> {
+fn is_driverless(named: &NamedLog) -> Result<bool> {
     let mut reader = GroupReader::new(&named.log);
     for group in named.log.groups() {
         let gaps = reader.read(group)?;
@@ -265,7 +265,7 @@ fn compare(
     target: &ReplayTarget,
     choice: &Choice,
     courses: &[Course],
-) -> Result<Vec<Comparison>, Failure> {
+) -> Result<Vec<Comparison>> {
     let recorded = RecordedCourse::new(&target.states);
     let new = |&course| Comparison { course, recorded, ..Comparison::default() };
     let mut comparisons: Vec<_> = courses.iter().map(new).collect();
@@ -286,7 +286,7 @@ fn compare(
 }
 
 /// Checks that the log's next ticks are also on the grid of a kernel with this HZ.
-fn check_grid(named: &NamedLog, hz: u32) -> Result<(), Failure> {
+fn check_grid(named: &NamedLog, hz: u32) -> Result<()> {
     let metadata = &named.log.metadata;
     let Some(recorded_hz) = metadata.hz.filter(|&hz| hz > 0) else { return Ok(()) };
     if tick_period_ns(recorded_hz).is_multiple_of(tick_period_ns(hz)) {
@@ -306,7 +306,7 @@ pub fn write(
     targets: &[ReplayTarget],
     choices: &[Choice],
     path: &Path,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode> {
     let ([named], [_], [choice], 1) =
         (logs, options.shared.machines.as_slice(), choices, options.governors.len())
     else {

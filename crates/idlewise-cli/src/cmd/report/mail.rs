@@ -11,7 +11,7 @@ use idlewise_trace::read_small_file;
 
 use super::Report;
 use crate::cmd::replay::{outcomes, pool};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::output;
@@ -35,7 +35,7 @@ const OWN_OPTIONS: [(&str, bool); 7] = [
 
 impl Report {
     /// Replays everything that was requested, and writes the mail.
-    pub(super) fn write_mail(&self) -> Result<ExitCode, Failure> {
+    pub(super) fn write_mail(&self) -> Result<ExitCode> {
         if self.shared.json {
             return Err(Failure::new(
                 "--json goes with the page; `idlewise replay --json` has the figures of a mail",
@@ -135,7 +135,7 @@ fn replay_command(words: impl Iterator<Item = String>) -> Vec<String> {
     command
 }
 
-fn read_commit(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read_commit(path: &Path) -> Result<Vec<u8>> {
     let fail = |error: &dyn std::fmt::Display| {
         Failure::new(format_args!("--commit {}: {error}", path.display()))
     };
@@ -145,7 +145,7 @@ fn read_commit(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// The file is replaced at once, by one that has the same rights.
-fn put_under(path: &Path, patch: &[u8], text: &str) -> Result<(), Failure> {
+fn put_under(path: &Path, patch: &[u8], text: &str) -> Result<()> {
     let fail = |error: &dyn std::fmt::Display| {
         Failure::new(format_args!("--commit {}: {error}", path.display()))
     };

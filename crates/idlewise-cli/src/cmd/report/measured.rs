@@ -11,13 +11,13 @@ use serde_json::json;
 
 use super::{Report, SCHEMA, provenance};
 use crate::cmd::compare::read_saved;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::distinct_names;
 use crate::output;
 use crate::screen;
 
 /// Reads the files if they are saved measurements; `None` if they are logs.
-pub fn saved(paths: &[PathBuf]) -> Result<Option<Vec<(String, Saved)>>, Failure> {
+pub fn saved(paths: &[PathBuf]) -> Result<Option<Vec<(String, Saved)>>> {
     let (saved, logs): (Vec<&PathBuf>, Vec<&PathBuf>) =
         paths.iter().partition(|path| is_json(path));
     match (saved.first(), logs.first()) {
@@ -32,7 +32,7 @@ pub fn saved(paths: &[PathBuf]) -> Result<Option<Vec<(String, Saved)>>, Failure>
     }
     let names = distinct_names(paths, &[]);
     let files = paths.iter().zip(names).map(|(path, name)| Ok((name, read_saved(path)?)));
-    let files: Vec<(String, Saved)> = files.collect::<Result<_, Failure>>()?;
+    let files: Vec<(String, Saved)> = files.collect::<Result<_>>()?;
     let (first, rest) = files.split_first().expect("there is one");
     if let Some((name, other)) = rest.iter().find(|(_, one)| one.measurement != first.1.measurement)
     {
@@ -54,7 +54,7 @@ fn is_json(path: &Path) -> bool {
 
 impl Report {
     /// Writes the page of saved measurements.
-    pub(super) fn write_measured(&self, files: &[(String, Saved)]) -> Result<ExitCode, Failure> {
+    pub(super) fn write_measured(&self, files: &[(String, Saved)]) -> Result<ExitCode> {
         let inputs: Vec<&Path> = self.shared.logs.iter().map(PathBuf::as_path).collect();
         let file = output::create(self.page_path(), self.force, &inputs)?;
         let mut page = measured_page(files, &provenance::command_line());

@@ -16,7 +16,7 @@ use idlewise_report::page::{
 use idlewise_report::{WIDTH_DEFAULT, wrap};
 use serde_json::json;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
@@ -104,7 +104,7 @@ enum Format {
 
 impl Report {
     /// Replays everything that was requested, and writes the page.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         threads::start();
         if self.shared.csv || self.shared.by_log {
             return Err(Failure::new(
@@ -143,7 +143,7 @@ impl Report {
         facts: &Facts,
         byte_count: usize,
         choices: &[Choice],
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         if self.shared.json {
             let log = |detail: &DetailFacts| {
                 json!({
@@ -195,7 +195,7 @@ impl Report {
     }
 
     /// Refuses options of the mail where there is none.
-    fn refuse_mail_options(&self) -> Result<(), Failure> {
+    fn refuse_mail_options(&self) -> Result<()> {
         match self.commit.is_some() || self.bundle.is_some() {
             true => Err(Failure::new("--commit and --bundle are for the mail; add --format mail")),
             false => Ok(()),
@@ -207,7 +207,7 @@ impl Report {
         logs: &[NamedLog],
         targets: &[ReplayTarget],
         choices: &[Choice],
-    ) -> Result<Page, Failure> {
+    ) -> Result<Page> {
         let mut page = Page::new(PageKind::Replay);
         let facts = &mut page.facts;
         facts.program = provenance::PROGRAM.to_owned();
@@ -230,7 +230,7 @@ impl Report {
         MachineFacts::of(machine, costs, *disabled, self.shared.tick_work_ns, limit_ns)
     }
 
-    fn log(&self, named: &NamedLog) -> Result<LogFacts, Failure> {
+    fn log(&self, named: &NamedLog) -> Result<LogFacts> {
         let metadata = &named.log.metadata;
         let machine = metadata.machine.as_ref();
         Ok(LogFacts {

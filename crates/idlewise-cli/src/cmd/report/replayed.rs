@@ -11,7 +11,7 @@ use idlewise_sim::replay::ObservedLane;
 use rayon::prelude::*;
 
 use super::Report;
-use crate::error::Failure;
+use crate::error::Result;
 use crate::governors::Choice;
 use crate::input::NamedLog;
 use crate::progress::Progress;
@@ -28,7 +28,7 @@ impl Report {
         logs: &[NamedLog],
         targets: &[ReplayTarget],
         choices: &[Choice],
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let played: Vec<&Choice> = choices.iter().filter(|choice| !choice.is_oracle()).collect();
         let shown = shown(&played);
         let pass_sum =
@@ -37,7 +37,7 @@ impl Report {
         let of_logs: Vec<OfLog> = logs
             .par_iter()
             .map(|named| self.log_ledger(named, targets, &played, &shown, &bar))
-            .collect::<Result<_, Failure>>()?;
+            .collect::<Result<_>>()?;
         bar.finish();
         let (ledgers, columns): (Vec<Ledger>, Vec<GapColumns>) = of_logs.into_iter().unzip();
         let replayed = Replayed {
@@ -80,13 +80,13 @@ impl Report {
         played: &[&Choice],
         shown: &[usize],
         bar: &Progress,
-    ) -> Result<OfLog, Failure> {
+    ) -> Result<OfLog> {
         type Make<'m> = Box<dyn Fn(Account) -> Box<dyn ObservedLane<Account>> + Sync + 'm>;
         let prices = self.shared.prices();
         let mut makers: Vec<Vec<Make<'_>>> = Vec::new();
         for target in targets {
             let setting = self.shared.setting(target, named);
-            let of_target: Result<Vec<Make<'_>>, Failure> = played
+            let of_target: Result<Vec<Make<'_>>> = played
                 .iter()
                 .map(|choice| {
                     let player = choice.on(&target.machine)?;

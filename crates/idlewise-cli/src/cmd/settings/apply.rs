@@ -12,7 +12,7 @@ use idlewise_host::settings::{Change, Lasts, Owner, Setting, apply, other_writer
 use serde_json::json;
 
 use super::{changes_json, files, holder, lines, warn_of_others};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::open_stream;
 use crate::screen::{self, say};
 use crate::signals::Signals;
@@ -96,7 +96,7 @@ enum OnExit {
 
 impl Apply {
     /// Applies the settings and says what was changed.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let root = root(self.sysroot.as_deref())?;
         let mut settings = self.file.as_deref().map(read).transpose()?.unwrap_or_default();
         settings.extend(self.set.iter().cloned());
@@ -138,7 +138,7 @@ impl Apply {
         id: Option<u64>,
         settings: &[Setting],
         changes: &[Change],
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let others = other_writers(root);
         let settings: Vec<String> = settings.iter().map(Setting::to_string).collect();
         let mut out = screen::stdout();
@@ -170,7 +170,7 @@ impl Apply {
 }
 
 /// Reads a file of settings.
-fn read(path: &Path) -> Result<Vec<Setting>, Failure> {
+fn read(path: &Path) -> Result<Vec<Setting>> {
     let fail =
         |error: &dyn std::fmt::Display| Failure::new(format_args!("{}: {error}", path.display()));
     let mut text = String::new();
@@ -217,7 +217,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
 
 /// Tells systemd how we are, if it started us: a datagram to the socket that it names (sd_notify(3)). The crate
 /// sd-notify would do the same.
-fn notify(state: &str) -> Result<(), Failure> {
+fn notify(state: &str) -> Result<()> {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     let fail = |error| Failure::new(format_args!("cannot tell systemd {state}: {error}"));
     let bytes = name.as_encoded_bytes();

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use idlewise_host::settings::hold;
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::screen;
 use crate::signals::Signals;
 use crate::sysroot::root;
@@ -26,7 +26,7 @@ pub struct Hold {
 
 impl Hold {
     /// Holds until the session is over.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let sysroot = self.sysroot.as_deref().map(std::path::absolute).transpose()?;
         let root = root(sysroot.as_deref())?;
         let signals = Signals::catch()?;

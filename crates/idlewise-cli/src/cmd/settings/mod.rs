@@ -22,7 +22,7 @@ use idlewise_host::settings::{Change, OtherWriter};
 use idlewise_report::shown_in_line;
 use serde_json::{Value, json};
 
-use crate::error::Failure;
+use crate::error::Result;
 use crate::screen::say;
 
 /// Change governor, idle states and latency limits so that every change can be undone
@@ -44,7 +44,7 @@ enum What {
 
 impl Settings {
     /// Runs the subcommand.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         match self.what {
             What::Apply(apply) => apply.run(),
             What::Revert(revert) => revert.run(),

@@ -8,7 +8,7 @@ use idlewise_host::settings::{Change, Failed, Reverted, Taken, Which, other_writ
 use serde_json::json;
 
 use super::{changes_json, files, lines, warn_of_others};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::screen::{self, say};
 use crate::signals::Signals;
 use crate::sysroot::root;
@@ -63,7 +63,7 @@ pub struct Revert {
 
 impl Revert {
     /// Reverts and says what was restored.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let root = root(self.sysroot.as_deref())?;
         let _signals = Signals::catch()?;
         let which = match (self.number, self.all) {
@@ -86,7 +86,7 @@ impl Revert {
 }
 
 /// Prints what was restored, and what was not.
-pub(super) fn say_reverted(reverted: &Reverted) -> Result<ExitCode, Failure> {
+pub(super) fn say_reverted(reverted: &Reverted) -> Result<ExitCode> {
     let mut out = screen::stdout();
     let Reverted { ended, settled, was_of_another_boot, .. } = reverted;
     if *was_of_another_boot {

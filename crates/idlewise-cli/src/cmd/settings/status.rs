@@ -9,7 +9,7 @@ use idlewise_host::settings::{self, Lasts, SessionStatus, status};
 use serde_json::{Value, json};
 
 use super::{lines, span};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::screen;
 use crate::sysroot::root;
 
@@ -42,7 +42,7 @@ pub struct Status {
 
 impl Status {
     /// Prints what is set.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let root = root(self.sysroot.as_deref())?;
         let status = status(&root).map_err(Failure::new)?;
         let mut out = screen::stdout();

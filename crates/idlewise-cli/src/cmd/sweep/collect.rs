@@ -11,7 +11,7 @@ use idlewise_sim::contest::Entry;
 use serde_json::json;
 
 use super::Common;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::output;
 use crate::screen::{self, say};
 
@@ -52,7 +52,7 @@ enum Format {
 
 impl Collect {
     /// Reads all cells and writes the table. Cells that are missing are left out and counted.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let plan = self.common.plan()?;
         let mut rows = Vec::new();
         let mut missing_count = 0;
@@ -84,7 +84,7 @@ impl Collect {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, rows: &[Entry]) -> Result<(), Failure> {
+    fn print(&self, rows: &[Entry]) -> Result<()> {
         if self.standings {
             let table = standing_table("Regret against the oracle (simulated)", &standings(rows));
             write!(screen::stdout(), "{}", table.to_text(&TextStyle::for_stdout()))?;

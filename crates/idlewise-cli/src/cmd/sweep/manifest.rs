@@ -19,7 +19,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::bundled;
-use crate::error::{Failure, did_you_mean};
+use crate::error::{Failure, Result, did_you_mean};
 use crate::governor_arguments::{GovernorArguments, NamedFile};
 use crate::input::read_text_at_most;
 use crate::screen;
@@ -150,7 +150,7 @@ impl Manifest {
     ///
     /// # Errors
     /// Fails with the line of a fault and the nearest valid name, or if a pattern matches no file.
-    pub fn read(path: &Path) -> Result<Self, Failure> {
+    pub fn read(path: &Path) -> Result<Self> {
         let text = match url_of(path) {
             Some(url) => remote_text(url)?,
             None => read_text_at_most(path, BYTE_COUNT_MAX)?,
@@ -324,7 +324,7 @@ fn is_url(name: &str) -> bool {
 }
 
 /// A manifest behind a URL.
-fn remote_text(url: &str) -> Result<String, Failure> {
+fn remote_text(url: &str) -> Result<String> {
     let fail = |error| Failure::new(format_args!("cannot read {url}: {error}"));
     let mut file = unnamed_file()?;
     Remote::open(url)?.download(&mut file)?;

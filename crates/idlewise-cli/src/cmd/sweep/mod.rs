@@ -21,7 +21,7 @@ mod status;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::error::Failure;
+use crate::error::Result;
 
 /// The schema version of `--json`, of all but `collect`.
 const SCHEMA: u32 = 1;
@@ -98,7 +98,7 @@ struct Common {
 }
 
 impl Common {
-    fn plan(&self) -> Result<plan::Plan, Failure> {
+    fn plan(&self) -> Result<plan::Plan> {
         let path = self.manifest.as_deref().expect("required unless there is a subcommand");
         plan::Plan::new(manifest::Manifest::read(path)?, self.store.as_deref())
     }
@@ -106,7 +106,7 @@ impl Common {
 
 impl Sweep {
     /// Computes what is missing, or what the subcommand says.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         match self.action {
             Some(Action::Status(status)) => status.run(),
             Some(Action::Collect(collect)) => collect.run(),

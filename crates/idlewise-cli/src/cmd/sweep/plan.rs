@@ -11,7 +11,7 @@ use idlewise_trace::{FileIdentity, open_regular};
 use super::manifest::Manifest;
 use crate::bundled;
 use crate::cells::{Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machines_or_usual};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governors::Choice;
 use crate::input::{NamedLog, changed, distinct_names, must_be_unchanged};
 use crate::replay_arguments::{ALL_LOGS, ReplayTarget};
@@ -59,7 +59,7 @@ impl PlannedLog {
     ///
     /// # Errors
     /// Fails if it cannot be read, or if it no longer has this content.
-    pub fn open(&self, file: Option<File>, content: &Content) -> Result<NamedLog, Failure> {
+    pub fn open(&self, file: Option<File>, content: &Content) -> Result<NamedLog> {
         let Some(path) = &self.path else { return self.bundled() };
         let file = match (file, content.identity) {
             (Some(file), _) => file,
@@ -84,7 +84,7 @@ impl PlannedLog {
     ///
     /// # Errors
     /// Fails if the file was replaced or written to.
-    pub fn must_have(&self, content: &Content) -> Result<(), Failure> {
+    pub fn must_have(&self, content: &Content) -> Result<()> {
         match (&self.path, content.identity) {
             (Some(path), Some(identity)) => must_be_unchanged(path, identity),
             _ => Ok(()),
@@ -95,7 +95,7 @@ impl PlannedLog {
     ///
     /// # Errors
     /// Fails if it cannot be read.
-    pub fn fetch(&self, store: &CellStore) -> Result<Fetched, Failure> {
+    pub fn fetch(&self, store: &CellStore) -> Result<Fetched> {
         let without_file =
             |sha256: String| Fetched { content: Content { sha256, identity: None }, file: None };
         let Some(path) = &self.path else {
@@ -126,7 +126,7 @@ impl PlannedLog {
     ///
     /// # Errors
     /// Fails if it cannot be read.
-    pub fn known_sha256(&self, store: &CellStore) -> Result<Option<String>, Failure> {
+    pub fn known_sha256(&self, store: &CellStore) -> Result<Option<String>> {
         match self.path.as_deref().and_then(url_of) {
             None => self.fetch(store).map(|fetched| Some(fetched.content.sha256)),
             Some(url) => match Remote::open(url)?.version()? {
@@ -136,7 +136,7 @@ impl PlannedLog {
         }
     }
 
-    fn bundled(&self) -> Result<NamedLog, Failure> {
+    fn bundled(&self) -> Result<NamedLog> {
         NamedLog::bundled(&self.name, self.bundled_bytes())
     }
 
@@ -157,7 +157,7 @@ struct Downloaded {
     file: File,
 }
 
-fn download(remote: &Remote) -> Result<Downloaded, Failure> {
+fn download(remote: &Remote) -> Result<Downloaded> {
     let fail = |error| Failure::new(format_args!("cannot read {}: {error}", remote.url()));
     let mut file = unnamed_file()?;
     let version = remote.download(&mut file)?;
@@ -172,7 +172,7 @@ impl Plan {
     ///
     /// # Errors
     /// Fails if a machine or a governor cannot be had.
-    pub fn new(manifest: Manifest, store: Option<&Path>) -> Result<Self, Failure> {
+    pub fn new(manifest: Manifest, store: Option<&Path>) -> Result<Self> {
         let choices = manifest.governors.choices_or(&GOVERNORS_DEFAULT)?;
         if choices.iter().any(Choice::is_oracle) {
             return Err(Failure::new(

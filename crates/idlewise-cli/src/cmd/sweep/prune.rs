@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Common, SCHEMA};
 use crate::cells::cell_name;
-use crate::error::Failure;
+use crate::error::Result;
 use crate::screen;
 
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ pub struct Prune {
 
 impl Prune {
     /// Removes files, and folders that become empty.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let plan = self.common.plan()?;
         let mut listed = None;
         if self.unlisted {

@@ -22,7 +22,7 @@ use super::plan::{Content, LANE_COUNT_MAX, Plan, PlannedLog, described};
 use super::status::{FailedCell, Summary, failure_lines};
 use super::{Common, SCHEMA};
 use crate::cells::{self, Cell, CellStore, code_version};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::input::NamedLog;
 use crate::progress::Progress;
 use crate::screen;
@@ -101,7 +101,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Run {
     /// Computes what is missing, and says what was done.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let plan = self.common.plan()?;
         plan.store.create()?;
         let of_log = plan.cells();
@@ -148,7 +148,7 @@ impl Run {
         all.skip(self.shard.index).step_by(self.shard.count).collect()
     }
 
-    fn print(&self, plan: &Plan, cell_count: usize, mut done: Done) -> Result<ExitCode, Failure> {
+    fn print(&self, plan: &Plan, cell_count: usize, mut done: Done) -> Result<ExitCode> {
         done.failed.sort();
         // Many parts of one sweep need not all count what may be millions.
         let other_count = match self.shard.count {
@@ -224,7 +224,7 @@ impl Sweeping<'_> {
     }
 
     /// Computes what is missing of a unit. `held` is the worker's log.
-    fn unit(&self, unit: &Unit, held: &mut Option<Arc<NamedLog>>) -> Result<(), Failure> {
+    fn unit(&self, unit: &Unit, held: &mut Option<Arc<NamedLog>>) -> Result<()> {
         let planned = &self.plan.logs[unit.log];
         let shared = &self.logs[unit.log];
         let store = &self.plan.store;

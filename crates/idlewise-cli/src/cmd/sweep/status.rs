@@ -9,7 +9,7 @@ use serde_json::json;
 use super::plan::described;
 use super::{Common, SCHEMA};
 use crate::cells::code_version;
-use crate::error::Failure;
+use crate::error::Result;
 use crate::screen;
 
 /// How many reasons are printed. JSON has all.
@@ -74,7 +74,7 @@ pub fn failure_lines(failed: &[FailedCell]) -> Vec<String> {
 
 impl Status {
     /// Looks at the store, without opening logs: only their hashes are needed. Logs in buckets are not even read.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let plan = self.common.plan()?;
         let cells = plan.cells();
         let of_log = &cells.cells;

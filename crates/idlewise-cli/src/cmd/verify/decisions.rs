@@ -13,7 +13,7 @@ use idlewise_sim::decision_log::{
 use liblzma::read::XzDecoder;
 use serde_json::json;
 
-use crate::error::{Failure, did_you_mean};
+use crate::error::{Failure, Result, did_you_mean};
 use crate::governors::port;
 use crate::input::open_stream;
 use crate::screen::{self, Screen};
@@ -88,7 +88,7 @@ struct Verified {
 
 impl Decisions {
     /// Verifies every file, then prints the results.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let mut known_tables = HashMap::new();
         let verified: Vec<Verified> = self
             .files
@@ -110,7 +110,7 @@ impl Decisions {
         &self,
         path: &Path,
         known_tables: &mut HashMap<PathBuf, DecisionTables>,
-    ) -> Result<Verified, Failure> {
+    ) -> Result<Verified> {
         let file_name = path.file_name().unwrap_or_default().to_string_lossy();
         let from_name = log_name(&file_name);
         let lacks = |what: &str, flag: &str| {
@@ -171,11 +171,7 @@ fn log_name(file_name: &str) -> LogName<'_> {
     LogName { governor: best.map(|(spec, _)| spec.id), table, hz }
 }
 
-fn find_table<'a>(
-    tables: &'a DecisionTables,
-    name: &str,
-    path: &Path,
-) -> Result<&'a StateTable, Failure> {
+fn find_table<'a>(tables: &'a DecisionTables, name: &str, path: &Path) -> Result<&'a StateTable> {
     tables.get(name).ok_or_else(|| {
         let otherwise = format!("it has {}", tables.names().collect::<Vec<_>>().join(", "));
         let hint = did_you_mean(name, tables.names(), &otherwise);
@@ -183,7 +179,7 @@ fn find_table<'a>(
     })
 }
 
-fn read_tables(path: &Path) -> Result<DecisionTables, Failure> {
+fn read_tables(path: &Path) -> Result<DecisionTables> {
     let file = open_stream(path)
         .map_err(|failure| failure.with("pass the state tables by --tables FILE"))?;
     DecisionTables::read(BufReader::new(file))
@@ -191,7 +187,7 @@ fn read_tables(path: &Path) -> Result<DecisionTables, Failure> {
 }
 
 /// Opens a log. Its first bytes tell whether it is compressed.
-fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
+fn open(path: &Path) -> Result<Box<dyn BufRead>> {
     let failed =
         |error: io::Error| Failure::new(format_args!("{}: cannot open: {error}", path.display()));
     let mut file = BufReader::new(open_stream(path)?);

@@ -5,7 +5,7 @@ mod sources;
 
 use std::process::ExitCode;
 
-use crate::error::Failure;
+use crate::error::Result;
 
 /// Check that our governors decide as real kernels do
 #[derive(clap::Args)]
@@ -22,7 +22,7 @@ enum Against {
 
 impl Verify {
     /// Compares and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         match self.against {
             Against::Decisions(decisions) => decisions.run(),
             Against::Sources(sources) => sources.run(),

@@ -20,7 +20,7 @@ use rayon::prelude::*;
 
 use crate::bundled;
 use crate::conformance::{Generator, Pair, Row, first_difference, random_table, shrink};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::governors::port_ids;
 use crate::progress::Progress;
 use crate::screen::{self, say};
@@ -85,7 +85,7 @@ struct Difference {
 
 impl Sources {
     /// Compares, and prints a line for each governor.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         threads::start();
         let mut subjects = Vec::new();
         for source in &self.sources {
@@ -120,7 +120,7 @@ impl Sources {
         Ok(exit)
     }
 
-    fn add_subjects(&self, folder: &Path, subjects: &mut Vec<Subject>) -> Result<(), Failure> {
+    fn add_subjects(&self, folder: &Path, subjects: &mut Vec<Subject>) -> Result<()> {
         let kernel = Kernel::of_source(folder)?;
         let release = release(folder)?;
         let specs = || GOVERNORS.iter().filter(|spec| spec.series == kernel.name);
@@ -161,11 +161,7 @@ impl Sources {
     }
 
     /// The number of generated decisions compared, and the first difference.
-    fn generated(
-        &self,
-        subject: &Subject,
-        bar: &Progress,
-    ) -> Result<(u64, Option<Difference>), Failure> {
+    fn generated(&self, subject: &Subject, bar: &Progress) -> Result<(u64, Option<Difference>)> {
         let mut tables: Vec<(String, StateTable)> = Vec::new();
         for machine in machines() {
             tables.push((machine.id.clone(), machine.table().map_err(Failure::new)?));
@@ -210,7 +206,7 @@ impl Subject {
         hz: u32,
         seed: u64,
         row_count: u64,
-    ) -> Result<Option<Vec<Row>>, Failure> {
+    ) -> Result<Option<Vec<Row>>> {
         let tick_ns = tick_period_ns(hz);
         let mut rows = Vec::with_capacity(row_count as usize);
         let mut leader = self.spec.build(tick_ns);
@@ -225,11 +221,11 @@ impl Subject {
         }))
     }
 
-    fn theirs(&self, hz: u32) -> Result<Instance, Failure> {
+    fn theirs(&self, hz: u32) -> Result<Instance> {
         Ok(Instance::load(&self.library, tick_period_ns(hz))?)
     }
 
-    fn print(&self, difference: Difference, out: &mut impl Write) -> Result<(), Failure> {
+    fn print(&self, difference: Difference, out: &mut impl Write) -> Result<()> {
         let Difference { place, states, hz, rows } = difference;
         let row_count = rows.len();
         let compare = |rows: &[Row]| -> Option<(usize, [DecisionAnswer; 2])> {
@@ -266,7 +262,7 @@ fn machines() -> Vec<Machine> {
 }
 
 /// Replays the bundled logs on every machine with both governors.
-fn on_traces(subject: &Subject) -> Result<(u64, Option<Difference>), Failure> {
+fn on_traces(subject: &Subject) -> Result<(u64, Option<Difference>)> {
     let logs = bundled::logs()?;
     let mut streams = Vec::new();
     for named in &logs {
@@ -305,14 +301,14 @@ fn on_traces(subject: &Subject) -> Result<(u64, Option<Difference>), Failure> {
             }
             Ok((count, None))
         })
-        .collect::<Result<_, Failure>>()?;
+        .collect::<Result<_>>()?;
     let count = compared.iter().map(|(count, _)| count).sum();
     Ok((count, compared.into_iter().find_map(|(_, difference)| difference)))
 }
 
 /// The exact release: the contents of the file `release`, which `scripts/kernel-sources` writes, or
 /// else from the Makefile.
-fn release(folder: &Path) -> Result<String, Failure> {
+fn release(folder: &Path) -> Result<String> {
     if let Ok(text) = read_small_text(&folder.join("release")) {
         return Ok(text.trim().to_owned());
     }

@@ -33,7 +33,7 @@ use self::app::{App, Wish};
 use self::recorder::Recorder;
 use self::source::Source;
 use self::terminal::Session;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::screen;
 use crate::signals::Signals;
 use crate::sysroot::root;
@@ -156,7 +156,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 impl Watch {
     /// Watches until the user has seen enough.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let root = root(self.sysroot.as_deref())?;
         let cpus = self.cpus.as_ref().map(|cpus| cpus.0.clone());
         let source = Source::open(root, cpus)?;
@@ -188,7 +188,7 @@ impl Watch {
     }
 
     /// Prints tables or lines of JSON.
-    fn print(&self, mut source: Source, mut signals: Signals) -> Result<ExitCode, Failure> {
+    fn print(&self, mut source: Source, mut signals: Signals) -> Result<ExitCode> {
         let until_signal = self.json && !self.once;
         let count = self.count.unwrap_or(if until_signal { u64::MAX } else { 1 });
         let (mut before, mut after) = (Reading::default(), Reading::default());
@@ -223,7 +223,7 @@ impl Watch {
         source: &mut Source,
         reading: &Reading,
         figures: &Figures,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let packages = source.package_lines(figures);
         let layout = source.layout();
         let (grouping, all) = (self.grouping(), Matching::default());
@@ -322,7 +322,7 @@ impl Watch {
     }
 
     /// Shows the screen until the user quits.
-    fn show(&self, mut source: Source, signals: &Signals) -> Result<ExitCode, Failure> {
+    fn show(&self, mut source: Source, signals: &Signals) -> Result<ExitCode> {
         let flag = |signal| {
             let flag = Arc::new(AtomicBool::new(false));
             signal_hook::flag::register(signal, flag.clone())
@@ -443,7 +443,7 @@ impl Readings {
         source.read(&mut self.before);
     }
 
-    fn go_on(&mut self, source: &mut Source, app: &mut App) -> Result<(), Failure> {
+    fn go_on(&mut self, source: &mut Source, app: &mut App) -> Result<()> {
         if source.follow()? {
             app.message = Some("the driver or the CPUs changed; reading anew".to_owned());
             app.layout = source.layout().clone();

@@ -29,7 +29,7 @@ use idlewise_report::watch::{Exposition, Form, Grouping, Reading, Steady, write_
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::source::Source;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::program;
 use crate::screen::say;
 use crate::signals::Signals;
@@ -86,11 +86,7 @@ pub struct Served {
 ///
 /// # Errors
 /// Fails if the address cannot be used, or if nothing says any more what CPUs do.
-pub fn serve(
-    mut source: Source,
-    served: &Served,
-    mut signals: Signals,
-) -> Result<ExitCode, Failure> {
+pub fn serve(mut source: Source, served: &Served, mut signals: Signals) -> Result<ExitCode> {
     let address = served.address;
     if !address.ip().is_loopback() && !served.allows_remote {
         return Err(Failure::new(format_args!(
@@ -225,7 +221,7 @@ impl Wish {
 
 impl Pages {
     /// Returns the page, not older than [`READ_AGE_MAX`].
-    fn get(&mut self, source: &mut Source, wish: Wish) -> Result<Rc<[u8]>, Failure> {
+    fn get(&mut self, source: &mut Source, wish: Wish) -> Result<Rc<[u8]>> {
         let at = wish.place();
         let is_fresh = self.read_at.is_some_and(|at| at.elapsed() < READ_AGE_MAX);
         if let (true, Some(text)) = (is_fresh, &self.texts[at]) {
@@ -260,7 +256,7 @@ impl Pages {
 }
 
 /// Packs a page: names and labels repeat, so even the fastest way leaves a tenth of it.
-fn packed(text: &str) -> Result<Vec<u8>, Failure> {
+fn packed(text: &str) -> Result<Vec<u8>> {
     let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
     let packed = packer.write_all(text.as_bytes()).and_then(|()| packer.finish());
     packed.map_err(|error| Failure::new(format_args!("cannot pack the page: {error}")))
@@ -289,7 +285,7 @@ impl Connection {
     fn go_on(
         &mut self,
         host_names: &[String],
-        page: impl FnMut(Wish) -> Result<Rc<[u8]>, Failure>,
+        page: impl FnMut(Wish) -> Result<Rc<[u8]>>,
     ) -> Result<bool, Option<Failure>> {
         if self.answer.is_none() && !self.read(host_names, page)? {
             return Ok(true);
@@ -301,7 +297,7 @@ impl Connection {
     fn read(
         &mut self,
         host_names: &[String],
-        page: impl FnMut(Wish) -> Result<Rc<[u8]>, Failure>,
+        page: impl FnMut(Wish) -> Result<Rc<[u8]>>,
     ) -> Result<bool, Option<Failure>> {
         let mut buffer = [0; 4096];
         match self.stream.read(&mut buffer) {
@@ -344,8 +340,8 @@ fn is_early(error: &io::Error) -> bool {
 fn answer(
     head: &[u8],
     host_names: &[String],
-    mut page: impl FnMut(Wish) -> Result<Rc<[u8]>, Failure>,
-) -> Result<Option<Answer>, Failure> {
+    mut page: impl FnMut(Wish) -> Result<Rc<[u8]>>,
+) -> Result<Option<Answer>> {
     const TEXT: &str = "text/plain; charset=utf-8";
     let mut headers = [httparse::EMPTY_HEADER; HEADER_COUNT_MAX];
     let mut request = httparse::Request::new(&mut headers);

@@ -12,7 +12,7 @@ use idlewise_report::watch::{
 };
 
 use super::packages::Packages;
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 
 /// The files of a machine, opened.
 pub struct Source {
@@ -38,7 +38,7 @@ impl Source {
     ///
     /// # Errors
     /// Fails if nothing says what CPUs do.
-    pub fn open(root: Root, wished: Option<Vec<u16>>) -> Result<Self, Failure> {
+    pub fn open(root: Root, wished: Option<Vec<u16>>) -> Result<Self> {
         allow_many_files();
         let all = root.present_cpus();
         let cpus = match &wished {
@@ -161,7 +161,7 @@ impl Source {
     ///
     /// # Errors
     /// Fails if nothing says any more what CPUs do.
-    pub fn follow(&mut self) -> Result<bool, Failure> {
+    pub fn follow(&mut self) -> Result<bool> {
         let states = self.layout.cpus.iter().map(|place| place.states.len());
         let is_stale = match &self.reader {
             Some(reader) => {

@@ -29,7 +29,7 @@ use plan::{kinds, print_plan};
 use result::Measured;
 
 use super::forced::{Follow, ForcedArguments, STATUS_STOPPED, owner};
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::say;
@@ -137,7 +137,7 @@ pub struct States {
 
 impl States {
     /// Measures and prints the result.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode> {
         let (root, form) = (self.forced.root()?, self.forced.form());
         let wishes = StatesWishes {
             source: self.source,
@@ -213,7 +213,7 @@ impl States {
             .collect()
     }
 
-    fn outputs(&self, plan: &StatesPlan) -> Result<Vec<OutputFile>, Failure> {
+    fn outputs(&self, plan: &StatesPlan) -> Result<Vec<OutputFile>> {
         self.paths(plan).iter().map(|path| self.forced.create(path)).collect()
     }
 
@@ -224,7 +224,7 @@ impl States {
         plan: &StatesPlan,
         signals: &mut Signals,
         notes: &mut Notes,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let Some(before) = CpuTimes::read(root) else { return Ok(()) };
         signals.wait(WATCH_TIME)?;
         let Some(after) = CpuTimes::read(root) else { return Ok(()) };

@@ -8,11 +8,11 @@ use idlewise_report::{TextStyle, wrap};
 use serde_json::{Value, json};
 
 use super::super::forced::SCHEMA;
-use crate::error::Failure;
+use crate::error::Result;
 use crate::screen;
 
 /// Prints what would be done.
-pub fn print_plan(plan: &StatesPlan, is_json: bool) -> Result<ExitCode, Failure> {
+pub fn print_plan(plan: &StatesPlan, is_json: bool) -> Result<ExitCode> {
     let document = plan_json(plan);
     if is_json {
         screen::stdout().json(SCHEMA, &json!({ "plan": document }))?;

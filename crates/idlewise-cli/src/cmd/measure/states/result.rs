@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::super::forced::{machine_text, measured_machine};
 use super::super::saving::{Pair, machine_facts, saved, today};
 use super::plan::{kinds, plan_json, way};
-use crate::error::Failure;
+use crate::error::Result;
 use crate::screen;
 
 /// A measured machine, and how it differs from the kernel's table.
@@ -30,7 +30,7 @@ pub struct MeasuredMachine {
 
 impl MeasuredMachine {
     /// The text of its file.
-    pub fn file_text(&self) -> Result<String, Failure> {
+    pub fn file_text(&self) -> Result<String> {
         machine_text(&self.machine, "states")
     }
 }
