@@ -33,6 +33,12 @@ use crate::note::driver;
 use crate::root::{small_number as number, small_text};
 use crate::{Root, cpu_is_in};
 
+/// Stays that may end between the readings of two files of a state, at both ends of an interval.
+const STAYS_BETWEEN_READINGS: u64 = 2;
+/// The part of an interval, and the time in µs, by which reading may be late.
+const READING_SHARE: u64 = 50;
+const READING_US: u64 = 1_000;
+
 /// Files that the process may need besides ours.
 const OTHER_FILE_COUNT: u64 = 64;
 /// Files for each state: usage, time, above, below, rejected, disable.
@@ -193,6 +199,8 @@ words! {
         SetUpAnew = "got new idle states in the meantime",
         /// A count went backwards, which the kernel's never do otherwise.
         WentBackwards = "has counts that went backwards",
+        /// There were more misses than stays, or more idle time than passed.
+        Impossible = "counted more misses than stays, or more idle time than passed",
     }
 }
 
@@ -201,7 +209,7 @@ words! {
 pub struct StateDifference {
     /// Stays that ended.
     pub usage: u64,
-    /// Their time in µs. It may exceed the interval, because a stay may have begun before it.
+    /// Their time in µs, without what a stay may have had before the interval.
     pub time_us: u64,
     /// Too deep. `None` if the kernel does not count them.
     pub above: Option<u64>,
@@ -224,6 +232,8 @@ pub struct CpuDifference {
     pub elapsed: Duration,
     /// Why there is nothing to say. `states` is empty then.
     pub unusable: Option<Unusable>,
+    /// Whether a stay began before the interval, and its time was cut to what passed.
+    pub is_cut: bool,
     /// The states, shallowest first.
     pub states: Vec<StateDifference>,
 }
@@ -232,6 +242,33 @@ impl CpuDifference {
     /// Returns the number of stays in all states.
     pub fn usage(&self) -> u64 {
         self.states.iter().map(|state| state.usage).sum()
+    }
+
+    /// Makes the counts fit to each other and to the time that passed, or calls them impossible.
+    ///
+    /// Files are read one after another, so a stay that ends between two of them may be in one count and not in the
+    /// other. At most one stay began before the interval, so at most one state has more time than passed.
+    fn limit(&mut self) {
+        for state in &mut self.states {
+            let missed = state.above.unwrap_or(0).saturating_add(state.below.unwrap_or(0));
+            if missed > state.usage.saturating_add(STAYS_BETWEEN_READINGS) {
+                self.unusable = Some(Unusable::Impossible);
+            }
+            state.above = state.above.map(|above| above.min(state.usage));
+            let left = state.usage - state.above.unwrap_or(0);
+            state.below = state.below.map(|below| below.min(left));
+        }
+        let elapsed_us = u64::try_from(self.elapsed.as_micros()).unwrap_or(u64::MAX);
+        let all_us =
+            self.states.iter().fold(0, |sum: u64, state| sum.saturating_add(state.time_us));
+        if let Some(longest) = self.states.iter_mut().max_by_key(|state| state.time_us) {
+            let others_us = all_us.saturating_sub(longest.time_us);
+            if others_us > elapsed_us + elapsed_us / READING_SHARE + READING_US {
+                self.unusable = Some(Unusable::Impossible);
+            }
+            self.is_cut = all_us > elapsed_us + elapsed_us / READING_SHARE;
+            longest.time_us = longest.time_us.min(elapsed_us.saturating_sub(others_us));
+        }
     }
 }
 
@@ -466,6 +503,10 @@ impl Counts {
             into.cpu = after.cpu;
             into.elapsed = after.at.saturating_sub(before.at);
             into.unusable = after.states_since(before, &mut into.states);
+            into.is_cut = false;
+            if into.unusable.is_none() {
+                into.limit();
+            }
             if into.unusable.is_some() {
                 into.states.clear();
             }

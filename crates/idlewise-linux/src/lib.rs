@@ -37,6 +37,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 mod haltpoll;
 mod intervals;
 mod ladder;
@@ -75,6 +77,11 @@ impl GovernorSpec {
     /// Builds a governor for one CPU, without any history.
     pub fn build(&self, tick_period_ns: u32) -> LinuxGovernor {
         (self.build)(tick_period_ns)
+    }
+
+    /// Builds one that the caller does not compile again, and that is fast in a build without optimisations.
+    pub fn boxed(&self, tick_period_ns: u32) -> alloc::boxed::Box<dyn Governor> {
+        alloc::boxed::Box::new(self.build(tick_period_ns))
     }
 }
 

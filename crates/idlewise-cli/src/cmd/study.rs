@@ -180,8 +180,7 @@ impl Study {
 }
 
 fn governor(id: &str, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
-    let spec = resolve(id)?;
-    Some(Box::new(spec.build(tick_period_ns)))
+    Some(resolve(id)?.boxed(tick_period_ns))
 }
 
 /// Inputs that the user set, each `KEY=VALUE`.

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use idlewise_host::{
     CoreKinds, Counts, CountsReader, Difference, Root, Unusable, groups, latency_limits_ns, note,
@@ -32,8 +32,8 @@ const GROUP_COUNT_MAX: usize = 6;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The same for a captured machine, whose time somebody else moves.
 const LOOK_AT_CAPTURED_EVERY: Duration = Duration::from_millis(10);
-/// Less idle time than the interval by this much is not worth a doubt.
-const OVERFLOW_RATIO: f64 = 1.02;
+/// How much longer than asked for its time may stand still.
+const STANDSTILL_MAX: Duration = Duration::from_secs(20);
 /// The `source` of a machine file whose latencies were measured on the machine.
 const MEASURED: &str = "measured";
 
@@ -142,8 +142,16 @@ impl Why {
         ));
         let spinner = Progress::open_ended();
         let every = if clock.is_captured() { LOOK_AT_CAPTURED_EVERY } else { LOOK_EVERY };
+        let (mut last, mut since) = (Duration::ZERO, Instant::now());
         loop {
             let elapsed = clock.now().saturating_sub(before.at);
+            if elapsed != last {
+                (last, since) = (elapsed, Instant::now());
+            } else if clock.is_captured() && since.elapsed() > self.duration + STANDSTILL_MAX {
+                return Err(Failure::new(
+                    "the captured machine's proc/uptime stands still; it must go forward with the counts",
+                ));
+            }
             let left = self.duration.saturating_sub(elapsed);
             if left.is_zero() {
                 return Ok(false);
@@ -371,11 +379,7 @@ impl Report<'_> {
         if changed {
             notes.doubt("somebody enabled or disabled idle states in the meantime");
         }
-        let is_over = |cpu: &&idlewise_host::CpuDifference| {
-            let idle_us: u64 = cpu.states.iter().map(|state| state.time_us).sum();
-            idle_us as f64 > cpu.elapsed.as_secs_f64() * 1e6 * OVERFLOW_RATIO
-        };
-        let over_count = usable().filter(is_over).count();
+        let over_count = usable().filter(|cpu| cpu.is_cut).count();
         if over_count > 0 {
             notes.doubt(format!(
                 "{over_count} CPU(s) counted more idle time than passed, because stays began before; \

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{OwnFile, assert_refused, folder, user};
 
@@ -532,7 +532,13 @@ fn what_was_measured_before_a_signal_is_printed() {
 fn what_was_measured_within_the_time_limit_is_printed() {
     // A quick machine waits until the time is over. A busy one, which used it up before, gets more.
     let cut_after = |seconds: u64| {
-        let wait = |_: &Running<'_>| std::thread::sleep(Duration::from_secs(seconds));
+        let since = Instant::now();
+        let limit = Duration::from_secs(seconds);
+        let wait = |_: &Running<'_>| {
+            while since.elapsed() < limit {
+                std::thread::park_timeout(limit);
+            }
+        };
         cut_short(wait, &["--time-limit", &seconds.to_string()], 0)
     };
     let words = [1, 8, 64].into_iter().find_map(cut_after).unwrap();

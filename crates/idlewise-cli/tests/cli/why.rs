@@ -329,6 +329,48 @@ fn no_share_is_more_than_all_of_the_time() {
     );
 }
 
+/// Five states cannot each have taken all of the time, and three misses are no two stays. A count that ended between
+/// two readings is.
+#[test]
+fn impossible_counts_are_left_out() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let run = watch(&machine, &[], |_| {
+        for state in 1..=3 {
+            let more = More { usage: 100, time_us: 10_000_000, ..More::default() };
+            machine.count("0-3", state, more);
+        }
+        machine.count("72-75", 3, More { usage: 2, time_us: 90, above: 3, below: 2, rejected: 0 });
+        machine.pass(10.0);
+    });
+    assert_eq!(run.status, Some(2), "{}", run.stdout);
+    let part = "CPU 0 counted more misses than stays, or more idle time than passed";
+    assert!(run.stderr.contains(part), "{}", run.stderr);
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let play = |_| {
+        machine.count(
+            "0-3,72-75",
+            3,
+            More { usage: 1, time_us: 90, above: 2, below: 1, rejected: 0 },
+        );
+        machine.pass(10.0);
+    };
+    let document = document(watch(&machine, &["--json"], play));
+    let row = &document["rows"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&row["too_deep_count"], &row["too_shallow_count"]),
+        (&8.into(), &0.into()),
+        "{row}"
+    );
+}
+
+#[test]
+fn time_that_stands_still_is_not_waited_for() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let run = watch(&machine, &["-d", "0.05"], |_| {});
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{}", run.stderr);
+    assert!(run.stderr.contains("proc/uptime stands still"), "{}", run.stderr);
+}
+
 #[test]
 fn odd_machines_get_one_line_or_an_answer() {
     let folder = "sys/devices/system/cpu";
