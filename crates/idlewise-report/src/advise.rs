@@ -712,6 +712,15 @@ impl Advice {
         }
         let Outcome::Change(index) = self.outcome else { return texts };
         let row = &self.rows[index + 1];
+        let limited = self.wishes.slos.iter().map(|slo| slo.ratio).fold(0.0, f64::max);
+        let beyond =
+            row.tails.iter().filter(|tail| tail.ratio > limited && tail.ns > tail.before_ns);
+        if let Some(tail) = beyond.min_by(|a, b| a.ratio.total_cmp(&b.ratio)) {
+            texts.push(format!(
+                "a limit of the tail, which your limits leave open and which gets longer: --slo {}=50us",
+                tail.name()
+            ));
+        }
         texts.push(
             match self.judged_by {
                 JudgedBy::Replay => {

@@ -141,6 +141,30 @@ fn few_events_have_no_tail_to_judge() {
     );
 }
 
+/// A limit of the median says nothing of the tail, so a tail that gets longer is named first.
+#[test]
+fn a_tail_beyond_the_limits_is_named() {
+    let [before, after] = [(2_000, 1e6), (290_000, 5e5)].map(|(tail_ns, energy_uj)| {
+        let mut slices = Slices::new(10);
+        slices.energy_uj.fill(energy_uj);
+        for delays in &mut slices.delays {
+            delays.add(1_000, 900);
+            delays.add(tail_ns, 100);
+        }
+        slices
+    });
+    let candidates = [candidate("governor=teo", Step::Governor, after)];
+    let said = |ratio| {
+        let slos = vec![Slo { ratio, limit_ns: 500_000 }];
+        let wishes = Wishes { slos, ..Wishes::default() };
+        let advice = advice_beside(&before, &candidates, wishes);
+        assert_eq!(*advice.outcome(), Outcome::Change(0));
+        advice.doubters().join(" ")
+    };
+    assert!(said(0.5).contains("which gets longer: --slo p99=50us"), "{}", said(0.5));
+    assert!(!said(WORST).contains("which gets longer"), "{}", said(WORST));
+}
+
 /// Whatever the candidates do: nothing that is recommended without a limit has a longer tail or more power.
 #[test]
 fn nothing_is_traded_without_a_limit() {

@@ -22,6 +22,8 @@ pub(crate) const STUDY: Study = Study {
 
 const KEPT_MIN_MS: f64 = 4.0;
 const KEPT_MAX_MS: f64 = 12.0;
+/// His tick, whatever the HZ that is studied.
+const KEPT_TICK_MS: f64 = 4.0;
 const TIMER_MIN_US: f64 = 144.0;
 const TIMER_MAX_US: f64 = 192.0;
 const TO_STOP2_US: f64 = 960.0;
@@ -69,7 +71,6 @@ fn body(found: &Findings) -> Body {
     let Headline { stopped, kept, timer, to_stop1, to_stop2, .. } = headline;
     let Headline { stopped_siblings, kept_siblings, timer_siblings, .. } = headline;
     let quiet = format!("{} ms", inputs.sibling_quiet_ms);
-    let tick_ms = 1e3 / inputs.hz;
     let cost_us = us(headline.promotion_cost_ns);
     let lite = state(machine, "stop0_lite");
     let by_gap = found.by_governor_and_gap_ns.first().map_or(&[][..], |row| &row.found[..]);
@@ -141,7 +142,7 @@ fn body(found: &Findings) -> Body {
             "With the tick stopped and no promotion the CPU stays in stop0_lite until its next event: {} ms with bursts at least {} ms apart. So \"more than even a second\" says how long the author's system was quiet.",
                 or_dash(ms(stopped.stuck_ns), short), short(inputs.quiet_ms);
             "With the tick kept, menu needs {} ticks here, {} ms. The author expected {ROUND_COUNT} ticks and measured {KEPT_MIN_MS} to {KEPT_MAX_MS} ms ({} to {} ticks): {}. For comparison, {REAL}. In the simulation only the tick replaces the stays that menu remembers from the burst; how many it must replace depends on how regular the burst was (table). A 99th percentile of {KEPT_MIN_MS} ms is impossible for {BURST_COUNT} samples whose maximum is {KEPT_MAX_MS} ms.",
-                rounds(kept), range(kept, 1e6), KEPT_MIN_MS / tick_ms, KEPT_MAX_MS / tick_ms,
+                rounds(kept), range(kept, 1e6), KEPT_MIN_MS / KEPT_TICK_MS, KEPT_MAX_MS / KEPT_TICK_MS,
                 against_measured(kept);
             "With the promotion timer it takes {} us and {} rounds; {TIMER_MIN_US} to {TIMER_MAX_US} us and 6 to 7 rounds were published. The burst decides: the stays that menu remembers from it count in its mean until the timer's {} us outweigh them. {}",
                 range(timer, 1e3), rounds(timer), us(headline.timer_ns), by_gap_text(by_gap);
