@@ -175,7 +175,7 @@ mod tests {
         };
         let mut states: Vec<_> = shares.iter().map(state).collect();
         states.last_mut().unwrap().usage = usage;
-        CpuDifference { cpu, elapsed: Duration::from_secs(10), unusable: None, is_cut: false, states }
+        CpuDifference { cpu, elapsed: Duration::from_secs(10), states, ..CpuDifference::default() }
     }
 
     fn lists(cpus: Vec<CpuDifference>, kinds: &[usize], most: usize) -> (Vec<Vec<u16>>, f64) {
