@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{env, io};
 
-use idlewise_plugin::WorkFolder;
+use idlewise_plugin::{Purpose, WorkFolder};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process, set_parent_process_death_signal,
@@ -53,7 +53,7 @@ pub fn end_with_bundle() {
 
 /// A fresh folder that only the user can enter. It is removed when dropped.
 pub fn work_folder() -> Result<WorkFolder> {
-    WorkFolder::new("idlewise-bundle-").map_err(|error| {
+    WorkFolder::new(Purpose::Bundle).map_err(|error| {
         let parent = env::temp_dir();
         let parent = parent.display();
         Failure::new(format_args!("cannot make a folder in {parent}: {error}; set TMPDIR"))

@@ -21,7 +21,7 @@ use crate::error::PluginError;
 use crate::file::{SourceFile, read_bytes};
 use crate::instance::Library;
 use crate::source::{GovernorSource, governors};
-use crate::work_folder::WorkFolder;
+use crate::work_folder::{Purpose, WorkFolder};
 
 /// Like the kernel's flags, where they affect the meaning of C. In addition, every name used must be
 /// declared.
@@ -38,8 +38,6 @@ const FLAGS: [&str; 11] = [
     "-fdiagnostics-color=never",
     "-ggdb",
 ];
-/// The beginning of the name of a compiler's folder.
-const WORK_FOLDER: &str = "idlewise-compile-";
 /// A kernel governor is linked without a C library, only with our headers. So a name that the headers lack
 /// causes an error.
 const KERNEL_FLAGS: [&str; 3] = ["-nostdlib", "-fno-stack-protector", "-U_FORTIFY_SOURCE"];
@@ -179,7 +177,7 @@ impl Compiler {
             format!("a governor of Linux {}", kernel.name)
         };
         // A private folder for everything that the compiler writes, and what it reads of ours.
-        let folder = WorkFolder::new(WORK_FOLDER)
+        let folder = WorkFolder::new(Purpose::Compile)
             .map_err(io_error(&env::temp_dir(), "cannot make a folder in"))?;
         let work = folder.path();
         let include = work.join("include");

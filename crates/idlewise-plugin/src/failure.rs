@@ -21,8 +21,12 @@ pub struct Failure {
 /// What a worker was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Starting, or loading or unloading its library.
+    /// Starting, or loading its library.
     Loading,
+    /// Done with the gaps of a lane, and unloading its library.
+    Unloading,
+    /// Between gaps: waiting for the next ones.
+    Waiting,
     /// Working on a gap of a lane.
     Gap {
         /// The gap's number on its CPU, beginning at 0.
@@ -178,6 +182,12 @@ impl fmt::Display for Failure {
             // It is detected later than it happens.
             _ if *cause == FailureCause::Forged => write!(f, "{cause}, of {lane}"),
             Place::Loading => write!(f, "{cause} when it was loaded for {lane}"),
+            Place::Unloading => write!(f, "{cause} when it was unloaded after {lane}"),
+            // idlewise always sends more, or that it was all.
+            Place::Waiting if *cause == FailureCause::Stuck => {
+                write!(f, "{cause}, of {lane}: it took a message that was not for it")
+            }
+            Place::Waiting => write!(f, "{cause} between two gaps of {lane}"),
             Place::Gap { index, cpu, at_ns } => {
                 write!(f, "{cause} in gap {index} of CPU {cpu}, from {at_ns} ns, of {lane}")
             }
@@ -185,5 +195,19 @@ impl fmt::Display for Failure {
                 write!(f, "{cause} in decision {index}, at {at_ns} ns, of {lane}")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_where_it_happened() {
+        let said = |cause, place| Failure { cause, lane: "b-redis".to_owned(), place }.to_string();
+        let unloaded = said(FailureCause::Loop, Place::Unloading);
+        assert!(unloaded.ends_with("when it was unloaded after b-redis"), "{unloaded}");
+        let waiting = said(FailureCause::Stuck, Place::Waiting);
+        assert!(!waiting.contains("gap") && waiting.contains("not for it"), "{waiting}");
     }
 }

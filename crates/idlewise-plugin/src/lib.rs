@@ -76,7 +76,7 @@ pub use instance::{Instance, Library};
 pub use kernel::{KERNELS, Kernel};
 pub use plugin::{Plugin, PluginLane, RemoteGovernor};
 pub use source::GovernorSource;
-pub use work_folder::{WorkFolder, end_without_compilers};
+pub use work_folder::{Purpose, WorkFolder, end_without_compilers};
 pub use worker::{WorkerCommand, serve};
 
 use include_dir::{Dir, include_dir};

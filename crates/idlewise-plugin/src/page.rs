@@ -51,6 +51,8 @@ type Words = [AtomicU64; WORD_COUNT];
 const LOADING: u64 = 0;
 const GAP: u64 = 1;
 const DECISION: u64 = 2;
+const UNLOADING: u64 = 3;
+const WAITING: u64 = 4;
 
 /// idlewise's side.
 pub(crate) struct Progress {
@@ -145,6 +147,8 @@ impl Progress {
         match words[KIND] {
             GAP => Place::Gap { index, cpu: words[CPU] as u16, at_ns },
             DECISION => Place::Decision { index, at_ns },
+            UNLOADING => Place::Unloading,
+            WAITING => Place::Waiting,
             _ => Place::Loading,
         }
     }
@@ -214,9 +218,21 @@ impl Page {
         self.count(DECISION_COUNT);
     }
 
-    /// Records that the library is being loaded or unloaded.
+    /// Records that the library is being loaded.
     pub(crate) fn enter_loading(self) {
         self.put(KIND, LOADING);
+        self.count(STEP);
+    }
+
+    /// Records that the library is being unloaded.
+    pub(crate) fn enter_unloading(self) {
+        self.put(KIND, UNLOADING);
+        self.count(STEP);
+    }
+
+    /// Records that the governor is done with the gaps that were announced.
+    pub(crate) fn enter_waiting(self) {
+        self.put(KIND, WAITING);
         self.count(STEP);
     }
 

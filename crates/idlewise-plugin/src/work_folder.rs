@@ -3,8 +3,8 @@
 //!
 //! - For a signal that asks idlewise to end, [`end_without_compilers`] stops the compiler and removes all
 //!   folders.
-//! - For SIGKILL, the folder has a lock (flock) that ends with the process. The next process that creates a
-//!   folder for the same purpose removes the same user's unlocked ones.
+//! - For SIGKILL, the folder has a lock (flock) that ends with the process. The next process that creates such a
+//!   folder, for whatever purpose, removes the same user's unlocked ones.
 
 use std::env;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -55,7 +55,27 @@ pub(crate) fn has_ended(compiler: &Child) {
     own().compilers.retain(|&leader| leader != compiler.id());
 }
 
-/// A private folder, removed when dropped. If this process is killed, the next one for the same purpose removes it.
+/// What folders are for: their names begin with one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To compile a governor.
+    Compile,
+    /// To run a bundled command.
+    Bundle,
+}
+
+impl Purpose {
+    const ALL: [Purpose; 2] = [Purpose::Compile, Purpose::Bundle];
+
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Purpose::Compile => "idlewise-compile-",
+            Purpose::Bundle => "idlewise-bundle-",
+        }
+    }
+}
+
+/// A private folder, removed when dropped. If this process is killed, the next one that makes a folder removes it.
 pub struct WorkFolder {
     path: PathBuf,
     /// `None` if the file system has no locks. Then nobody can mistake the folder for a dead one either.
@@ -63,19 +83,18 @@ pub struct WorkFolder {
 }
 
 impl WorkFolder {
-    /// Removes what dead processes left behind, and creates a new folder. Its name begins with `prefix`, which says
-    /// what it is for.
+    /// Removes what dead processes left behind, and creates a new folder.
     ///
     /// # Errors
     /// If the folder for temporary files does not allow it.
-    pub fn new(prefix: &str) -> io::Result<Self> {
+    pub fn new(purpose: Purpose) -> io::Result<Self> {
         let parent = env::temp_dir().canonicalize()?;
-        remove_dead(&parent, prefix);
+        remove_dead(&parent);
         loop {
             let path = {
                 let mut own = own();
                 let folder = tempfile::Builder::new()
-                    .prefix(prefix)
+                    .prefix(purpose.prefix())
                     .permissions(Permissions::from_mode(0o700))
                     .tempdir_in(&parent)?;
                 let path = folder.keep();
@@ -107,10 +126,12 @@ impl Drop for WorkFolder {
 }
 
 /// Removes the user's unlocked folders.
-fn remove_dead(parent: &Path, prefix: &str) {
+fn remove_dead(parent: &Path) {
     let user = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        if !entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+        let name = entry.file_name();
+        let is_for = |it: &Purpose| name.as_encoded_bytes().starts_with(it.prefix().as_bytes());
+        if !Purpose::ALL.iter().any(is_for) {
             continue;
         }
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
@@ -141,14 +162,17 @@ mod tests {
         fs::write(path("file"), "").unwrap();
         let alive = File::open(path("alive")).unwrap();
         flock(&alive, FlockOperation::LockExclusive).unwrap();
+        // Whatever a killed process left, any other one removes.
         fs::create_dir(parent.path().join("idlewise-bundle-dead")).unwrap();
-        let remove_dead = || remove_dead(parent.path(), "idlewise-compile-");
+        fs::create_dir(parent.path().join("idlewise-results")).unwrap();
+        let remove_dead = || remove_dead(parent.path());
         remove_dead();
         assert!(!path("dead").exists());
+        assert!(!parent.path().join("idlewise-bundle-dead").exists());
         for left in [
             path("alive").join("governor.c"),
             parent.path().join("another"),
-            parent.path().join("idlewise-bundle-dead"),
+            parent.path().join("idlewise-results"),
             path("file"),
         ] {
             assert!(left.exists(), "{}", left.display());

@@ -91,9 +91,10 @@ fn serve_lane(
             lane.replay(&[gap]);
             index += 1;
         }
+        page.enter_waiting();
     }
     let tally = lane.tally().clone();
-    page.enter_loading();
+    page.enter_unloading();
     drop(lane);
     // SAFETY: without a stream it flushes all of them.
     unsafe { libc::fflush(std::ptr::null_mut()) };
