@@ -13,34 +13,75 @@ use crate::Root;
 
 /// What is known of the kinds of cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CoreKinds(BTreeMap<u16, String>);
+pub struct CoreKinds {
+    kinds: BTreeMap<u16, String>,
+    doubts: Vec<String>,
+}
 
 impl CoreKinds {
     /// Reads the kinds of these CPUs. There are none on a machine whose cores are all of one kind.
     pub fn read(root: &Root, cpus: &[u16]) -> Self {
-        let by_counters = by_counters(root);
+        let Counters { kinds: by_counters, set_count, contested } = by_counters(root);
         let kind = |cpu: u16| by_counters.get(&cpu).cloned().or_else(|| arm_kind(root, cpu));
         let kinds: BTreeMap<u16, String> =
             cpus.iter().filter_map(|&cpu| Some((cpu, kind(cpu)?))).collect();
         let mut names = kinds.values();
         let first = names.next();
         let is_hybrid = names.any(|name| Some(name) != first);
-        CoreKinds(if is_hybrid { kinds } else { BTreeMap::new() })
+        let unnamed: Vec<u16> =
+            cpus.iter().copied().filter(|cpu| !kinds.contains_key(cpu)).collect();
+        // A second set of counters is for a second kind of cores, also if its list cannot be read.
+        let is_unsure = set_count > 1 && !kinds.is_empty() && !unnamed.is_empty();
+        let mut doubts = Vec::new();
+        if is_unsure {
+            doubts.push(format!(
+                "{} in no list of /sys/devices/cpu_*/cpus, and other CPUs are: the kind of these cores is not known",
+                are(&unnamed)
+            ));
+        }
+        if !contested.is_empty() {
+            doubts.push(format!(
+                "{} in two lists of /sys/devices/cpu_*/cpus: the kind of these cores is that of the last list",
+                are(&contested)
+            ));
+        }
+        CoreKinds { kinds: if is_hybrid || is_unsure { kinds } else { BTreeMap::new() }, doubts }
+    }
+
+    /// Returns where the machine's lists of cores contradict each other or are not whole.
+    pub fn doubts(&self) -> &[String] {
+        &self.doubts
     }
 
     /// Returns the name of a CPU's kind: `P core`, `E core`, `LP-E core`, or what an Arm core calls itself. `None` if
     /// all are of one kind, or if the machine does not say.
     pub fn of(&self, cpu: u16) -> Option<&str> {
-        self.0.get(&cpu).map(String::as_str)
+        self.kinds.get(&cpu).map(String::as_str)
     }
 }
 
-/// Intel's kinds.
-fn by_counters(root: &Root) -> BTreeMap<u16, String> {
-    let mut kinds = BTreeMap::new();
+/// `CPU 8 is`, or `CPUs 0, 1 are`.
+fn are(cpus: &[u16]) -> String {
+    let numbers: Vec<String> = cpus.iter().map(u16::to_string).collect();
+    let (noun, verb) = if cpus.len() == 1 { ("CPU", "is") } else { ("CPUs", "are") };
+    format!("{noun} {} {verb}", numbers.join(", "))
+}
+
+/// What Intel's sets of counters say.
+struct Counters {
+    kinds: BTreeMap<u16, String>,
+    set_count: usize,
+    /// CPUs that cannot be both of what they are said to be.
+    contested: Vec<u16>,
+}
+
+fn by_counters(root: &Root) -> Counters {
+    let mut kinds: BTreeMap<u16, String> = BTreeMap::new();
+    let mut contested = Vec::new();
     let mut folders = root.names("sys/devices");
     folders.retain(|name| name.starts_with("cpu_"));
     folders.sort();
+    let set_count = folders.len();
     for folder in folders {
         let kind = match folder.as_str() {
             "cpu_core" => "P core",
@@ -49,7 +90,13 @@ fn by_counters(root: &Root) -> BTreeMap<u16, String> {
             other => other,
         };
         let cpus = root.cpus_in(&format!("sys/devices/{folder}/cpus")).unwrap_or_default();
-        kinds.extend(cpus.into_iter().map(|cpu| (cpu, kind.to_owned())));
+        for cpu in cpus {
+            let before = kinds.insert(cpu, kind.to_owned());
+            // Low-power cores are E cores too.
+            if before.is_some_and(|before| before != kind && kind != "LP-E core") {
+                contested.push(cpu);
+            }
+        }
     }
     let efficient = kinds.iter_mut().filter(|(_, kind)| *kind == "E core");
     let (with, without): (Vec<_>, Vec<_>) = efficient
@@ -57,7 +104,7 @@ fn by_counters(root: &Root) -> BTreeMap<u16, String> {
     if !with.is_empty() {
         without.into_iter().for_each(|(_, kind)| *kind = "LP-E core".to_owned());
     }
-    kinds
+    Counters { kinds, set_count, contested }
 }
 
 fn arm_kind(root: &Root, cpu: u16) -> Option<String> {
@@ -134,6 +181,27 @@ mod tests {
         let (a, b) = (file(0, "cpu_capacity"), file(1, "cpu_capacity"));
         let found = kinds(&[(&a, "446\n"), (&b, "1024\n")], 2);
         assert_eq!(found, [Some("capacity 446".to_owned()), Some("capacity 1024".to_owned())]);
+    }
+
+    #[test]
+    fn lists_that_cannot_be_right_are_doubted() {
+        let read = |core: &str, atom: &str| {
+            let files = [("sys/devices/cpu_core/cpus", core), ("sys/devices/cpu_atom/cpus", atom)];
+            let (_folder, root) = machine(&files);
+            CoreKinds::read(&root, &[0, 1, 2, 3])
+        };
+        for wrong in ["garbage\n", "3-0\n", "0-99999999\n", "\n", ""] {
+            for found in [read(wrong, "2-3\n"), read("2-3\n", wrong)] {
+                assert!(found.of(0).is_none() && found.of(2).is_some(), "{wrong}: {found:?}");
+                assert!(found.doubts[0].starts_with("CPUs 0, 1 are in no list"), "{found:?}");
+            }
+        }
+        // E cores that are offline.
+        assert_eq!(read("0-3\n", "\n"), CoreKinds::default());
+        let both = read("0-2\n", "2-3\n");
+        assert_eq!([both.of(2), both.of(3)], [Some("P core"), Some("E core")]);
+        assert!(both.doubts[0].starts_with("CPU 2 is in two lists"), "{both:?}");
+        assert_eq!(read("0-1\n", "2-3\n").doubts(), [""; 0]);
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl StatesPlan {
         };
         let source = wishes.source.or(allowed.first().copied()).or(online.first().copied());
         let source = source.ok_or(IpiError::NoCpus)?;
-        let mut doubts = Vec::new();
+        let mut doubts = cores.doubts().to_vec();
         let targets = match wishes.targets.is_empty() {
             true => default_targets(root, &kinds, &cores, &allowed, source, &mut doubts),
             false => wishes.targets.clone(),
