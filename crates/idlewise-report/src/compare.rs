@@ -10,7 +10,8 @@
 //! memory lies, what else the machine does), so with fewer than seven runs of each there is no interval. Runs of A
 //! and of B are drawn with replacement, independently, and the statistic is computed from all values of the drawn
 //! runs (percentile bootstrap as in `statistics.rs`, with `Tails` for few runs). Where few values are beyond a
-//! percentile there is no interval either.
+//! percentile there is no interval either, nor where all runs of A or of B have exactly the same value: so have copies
+//! of one run, and runs with a clock that is too coarse to show how they vary.
 //!
 //! **Drift.** A machine that slowly changes makes any two measurements differ that were made one after the other. If
 //! the files say that the runs of A and B took turns, a drift meets both, and the interval holds. If
@@ -142,7 +143,7 @@ pub fn columns() -> Vec<C> {
         })
         .means(
             "Ends of the 95 % bootstrap interval of the improvement, or else of the change. Absent \
-             with fewer than 7 runs of each, or fewer than 5 values beyond the percentile.",
+             with fewer than 7 runs of each, fewer than 5 values beyond the percentile, or runs that do not vary at all.",
         ),
         C::ratio("interval_high_ratio", "interval to", |row| {
             row.interval.map(|[_, high]| high).into()
@@ -157,6 +158,8 @@ struct Pair {
     lines: Vec<CompareLine>,
     /// How many values and blocks both have.
     amounts: [(u64, usize); 2],
+    /// Whether all runs of A, or all of B, have the same value of a statistic that would have an interval otherwise.
+    is_same_in_all: [bool; 2],
 }
 
 /// How the blocks of A and B were measured, which decides how they are drawn.
@@ -173,6 +176,11 @@ enum Order {
 }
 
 impl Order {
+    /// Whether each block is a run, and an interval is of how these vary.
+    fn is_by_run(self) -> bool {
+        matches!(self, Order::Runs | Order::RunsInTurns)
+    }
+
     fn of(a: &Saved, b: &Saved) -> Self {
         match a.run_count.min(b.run_count) {
             ..RUN_COUNT_MIN => Order::FewRuns,
@@ -233,6 +241,9 @@ impl Comparison {
         notes.basis(Basis::Measured, "values of A and B");
         doubt_machines(a, b, &mut notes);
         doubt_order(a, b, order, &mut notes);
+        if a.series == b.series {
+            notes.doubt("A and B have the same values: this compares a measurement with itself");
+        }
         let pairs = matched(&a.series, &b.series, &mut notes);
         if pairs.is_empty() {
             return Err(format!(
@@ -241,8 +252,16 @@ impl Comparison {
                 cases(&b.series)
             ));
         }
-        let pairs =
+        let pairs: Vec<Pair> =
             pairs.into_iter().map(|(a, b)| Pair::new(a, b, order)).collect::<Result<_, _>>()?;
+        for (name, index) in [("A", 0), ("B", 1)] {
+            if pairs.iter().any(|pair: &Pair| pair.is_same_in_all[index]) {
+                notes.doubt(format!(
+                    "some figures have exactly the same value in all runs of {name}, and no interval for that: the runs \
+                     are copies, or the clock is too coarse to show how they differ"
+                ));
+            }
+        }
         let comparison = Comparison { pairs, notes };
         Ok(if order == Order::Turns { comparison.doubting_blocks() } else { comparison })
     }
@@ -367,6 +386,11 @@ impl Pair {
             None => ratio(b, a),
         };
         let resampled = resampled(&samples, &ranks, order, compared);
+        let is_doubted = |sample: &Sample, rank: Rank| {
+            order.is_by_run() && sample.has_interval(rank) && sample.is_same_in_all(rank)
+        };
+        let is_same_in_all =
+            samples.each_ref().map(|sample| ranks.iter().any(|rank| is_doubted(sample, *rank)));
         let [all_a, all_b] = samples.each_ref().map(|sample| vec![1; sample.block_count]);
         let lines = ranks.iter().zip(resampled).map(|(&rank, interval)| CompareLine {
             figure: a.figure.clone(),
@@ -384,7 +408,7 @@ impl Pair {
             (samples[1].count(&all_b), samples[1].block_count),
         ];
         let lines = lines.filter(|line| line.a.is_some() || line.b.is_some()).collect();
-        Ok(Pair { lines, amounts })
+        Ok(Pair { lines, amounts, is_same_in_all })
     }
 
     fn has_percentiles(&self) -> bool {
@@ -407,10 +431,13 @@ fn resampled(
     compared: impl Fn([Option<f64>; 2]) -> Option<f64>,
 ) -> Vec<Option<[f64; 2]>> {
     let has_interval = |rank: &Rank| {
-        order != Order::FewRuns && samples.iter().all(|sample| sample.has_interval(*rank))
+        let is_varying = |sample: &Sample| !order.is_by_run() || !sample.is_same_in_all(*rank);
+        order != Order::FewRuns
+            && samples.iter().all(|sample| sample.has_interval(*rank) && is_varying(sample))
     };
+    let with_interval: Vec<bool> = ranks.iter().map(has_interval).collect();
     let mut found: Vec<Vec<f64>> = vec![Vec::new(); ranks.len()];
-    if !ranks.iter().any(has_interval) {
+    if !with_interval.contains(&true) {
         return vec![None; ranks.len()];
     }
     let mut weights = samples.each_ref().map(|sample| vec![0; sample.block_count]);
@@ -424,7 +451,8 @@ fn resampled(
             let [a, b] = &mut weights;
             b.clone_from(a);
         }
-        for (rank, found) in ranks.iter().zip(&mut found).filter(|(rank, _)| has_interval(rank)) {
+        let with_interval = ranks.iter().zip(&mut found).zip(&with_interval);
+        for ((rank, found), _) in with_interval.filter(|(_, has_interval)| **has_interval) {
             let [a, b] = [0, 1].map(|index| samples[index].statistic(*rank, &weights[index]));
             found.extend(compared([a, b]));
         }

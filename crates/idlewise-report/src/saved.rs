@@ -283,7 +283,7 @@ impl Saved {
 
     /// Joins this run and others of the same measurement, in the order in which they were measured if that is known.
     /// Runs differ by more than the blocks of one do, so with enough runs each becomes a block; with fewer, the
-    /// blocks of all are kept.
+    /// blocks of all are kept. Runs with the same values are copies of one, and count once.
     ///
     /// # Errors
     /// Returns a sentence that says which of the others is of another kind.
@@ -309,10 +309,25 @@ impl Saved {
                     }
                 }
             }
-            self.doubt_count += other.doubt_count;
         }
+        let mut known = vec![&self.series];
+        let mut runs: Vec<Saved> = Vec::new();
+        for other in others {
+            if !known.contains(&&other.series) {
+                known.push(&other.series);
+                runs.push(other.clone());
+            }
+        }
+        let copy_count = others.len() - runs.len();
+        if copy_count > 0 {
+            self.doubts.push(format!(
+                "{copy_count} of its {} files have the same values as another one; copies count once",
+                others.len() + 1
+            ));
+        }
+        let mut others = runs;
+        self.doubt_count += others.iter().map(|other| other.doubt_count).sum::<usize>();
         let at_s = |saved: &Saved| saved.conditions.first().and_then(|run| run.at_s);
-        let mut others: Vec<Saved> = others.to_vec();
         if others.iter().chain([&self]).all(|saved| at_s(saved).is_some()) {
             others.sort_by_key(at_s);
             // The earliest becomes the one that the others are added to.

@@ -35,9 +35,43 @@ fn prints_the_published_table() {
     assert!(text.lines().all(|line| line.chars().count() <= crate::WIDTH), "{text}");
 }
 
+/// So many runs, whose values all differ by a nanosecond.
+fn runs(of: &str, count: usize) -> Vec<OwnFile> {
+    let text = std::fs::read_to_string(root().join(of)).unwrap();
+    let moved = |nth: usize| {
+        let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for block in document["series"][0]["blocks"].as_array_mut().unwrap() {
+            let values = block.as_str().unwrap().split(' ').map(|value| {
+                let (value, times) = value.split_once('x').unwrap_or((value, "1"));
+                format!("{}x{times}", value.parse::<usize>().unwrap() + nth)
+            });
+            *block = values.collect::<Vec<_>>().join(" ").into();
+        }
+        document.to_string()
+    };
+    (1..=count).map(|nth| OwnFile::new(&format!("run{nth}.json"), moved(nth))).collect()
+}
+
 #[test]
-fn a_file_compared_with_itself_shows_no_difference() {
+fn copies_of_a_file_are_one_run() {
     let six = [HALT; 6];
+    let more = [&["compare", HALT, HALT, "--json", "--more-a"], &six[..], &["--more-b"], &six[..]]
+        .concat();
+    let document = json(&more);
+    assert_eq!((&document["a"]["run_count"], &document["b"]["run_count"]), (&1.into(), &1.into()));
+    let lines = document["lines"].as_array().unwrap();
+    assert!(lines.iter().all(|line| line["interval_low_ratio"].is_null()));
+    let doubts = document["doubts"].to_string();
+    for doubt in ["A: 6 of its 7 files have the same values", "compares a measurement with itself"]
+    {
+        assert!(doubts.contains(doubt), "{doubts}");
+    }
+}
+
+#[test]
+fn runs_compared_with_themselves_show_no_difference() {
+    let files = runs(HALT, 6);
+    let six: Vec<&str> = files.iter().map(OwnFile::path).collect();
     let more = [&["compare", HALT, HALT, "--json", "--more-a"], &six[..], &["--more-b"], &six[..]]
         .concat();
     let document = json(&more);
@@ -57,9 +91,10 @@ fn a_file_compared_with_itself_shows_no_difference() {
 
 #[test]
 fn several_runs_are_joined() {
-    let more = ["--more-a", HALT, HALT, HALT, HALT, HALT, HALT];
-    let more = [&["compare", HALT, MWAIT, "--json"], &more[..]].concat();
-    let document = json(&[&more[..], &["--more-b", MWAIT]].concat());
+    let (a, b) = (runs(HALT, 6), runs(MWAIT, 1));
+    let paths = a.iter().map(OwnFile::path);
+    let more = ["compare", HALT, MWAIT, "--json", "--more-b", b[0].path(), "--more-a"];
+    let document = json(&more.into_iter().chain(paths).collect::<Vec<_>>());
     assert_eq!((&document["a"]["run_count"], &document["b"]["run_count"]), (&7.into(), &2.into()));
     let doubts = document["doubts"].to_string();
     assert!(

@@ -135,6 +135,17 @@ impl Sample {
         Some(self.values[low])
     }
 
+    /// Whether this statistic is exactly the same in all blocks.
+    pub(super) fn is_same_in_all(&self, rank: Rank) -> bool {
+        let of_block = |block: usize| {
+            let mut weights = vec![0; self.block_count];
+            weights[block] = 1;
+            self.statistic(rank, &weights)
+        };
+        let first = (self.block_count > 0).then(|| of_block(0)).flatten();
+        first.is_some() && (1..self.block_count).all(|block| of_block(block) == first)
+    }
+
     /// Whether an interval of this statistic says anything.
     pub(crate) fn has_interval(&self, rank: Rank) -> bool {
         let count = self.count(&vec![1; self.block_count]);

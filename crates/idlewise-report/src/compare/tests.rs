@@ -63,10 +63,19 @@ fn published() -> [SavedSeries; 2] {
     [a, b]
 }
 
+/// The same, a little slower in each block than in the one before, as runs may be.
+fn varying(mut series: SavedSeries, first_ns: u64) -> SavedSeries {
+    for (block, by_ns) in series.blocks.iter_mut().zip(first_ns..) {
+        block.0.iter_mut().for_each(|(value, _)| *value += by_ns as f64);
+    }
+    series
+}
+
 #[test]
 fn computes_the_published_improvement() {
     let [a, b] = published();
-    let comparison = Comparison::new(&saved("ipi", vec![a]), &saved("ipi", vec![b])).unwrap();
+    // The values are dealt out, so that blocks hardly differ, as runs would.
+    let comparison = Comparison::in_turns(&saved("ipi", vec![a]), &saved("ipi", vec![b])).unwrap();
     let text = comparison.to_text(&TextStyle::default(), false);
     assert!(text.contains("wake latency, another core, HALT → MWAIT: A 9999 values"), "{text}");
     assert!(text.contains("Improvement (99th percentile): 21.74 % (95 % interval "), "{text}");
@@ -84,7 +93,7 @@ fn more_is_better_for_rates() {
             "context switches",
             "same CPU",
             "yield",
-            (0..100).map(|_| Block::of(value)).collect(),
+            (0..100).map(|nth| Block::of(value + f64::from(nth % 5 - 2))).collect(),
         );
         series.unit = SeriesUnit::PerSecond;
         series.better = Some(BetterValue::Higher);
@@ -95,6 +104,57 @@ fn more_is_better_for_rates() {
     // One value in a hundred is beyond it.
     assert!(text.contains("Improvement (99th percentile): 45.46 % (no interval)"), "{text}");
     assert!(text.contains("Improvement (median): 45.46 % (95 % interval 45.46 to 45.46 %)"));
+}
+
+/// A row of equal values has no width to show, whatever it was copied from.
+#[test]
+fn runs_that_do_not_vary_have_no_interval() {
+    let of = |first: u64, step: u64| {
+        let blocks = (0..10).map(|nth| Block::of((first + step * nth) as f64)).collect();
+        let mut series = SavedSeries::times("round trip", "same CPU", "futex", blocks);
+        series.statistic = Statistic::Median;
+        saved("switch", vec![series])
+    };
+    let doubt_of =
+        |name: &str| format!("some figures have exactly the same value in all runs of {name}");
+    for (a, b, has_interval) in [
+        (of(1_000, 1), of(2_000, 1), true),
+        (of(1_000, 0), of(2_000, 1), false),
+        (of(1_000, 1), of(2_000, 0), false),
+        (of(1_000, 0), of(2_000, 0), false),
+    ] {
+        let is_same = |one: &Saved| one.series[0].blocks[0] == one.series[0].blocks[1];
+        let is_same = [("A", is_same(&a)), ("B", is_same(&b))];
+        let [a, b] = in_turns(a, b);
+        let comparison = Comparison::new(&a, &b).unwrap();
+        assert_eq!(comparison.pairs[0].lines[0].interval.is_some(), has_interval);
+        for (name, is_same) in is_same {
+            let doubts = comparison.notes().doubts();
+            let is_said = doubts.filter(|(it, _)| it.starts_with(&doubt_of(name))).count() == 1;
+            assert_eq!(is_said, is_same, "{name}");
+        }
+    }
+}
+
+/// Copies of a run, also with another time, say no more than the run.
+#[test]
+fn copies_count_once() {
+    let mut later = run(3);
+    later.conditions[0].at_s = Some(100_000);
+    let joined = run(3).joined(&[run(3), later.clone(), run(4), run(3), run(4)]).unwrap();
+    assert_eq!((joined.run_count, joined.conditions.len()), (2, 2));
+    assert_eq!(joined.series[0].blocks.len(), 100);
+    assert_eq!(
+        joined.doubts,
+        ["4 of its 6 files have the same values as another one; copies count once"]
+    );
+    let six = vec![later; 6];
+    let [a, b] = [run(3).joined(&six).unwrap(), run(4).joined(&six).unwrap()];
+    assert_eq!((a.run_count, b.run_count), (1, 2));
+    let comparison = Comparison::new(&a, &b).unwrap();
+    assert!(comparison.pairs[0].lines.iter().all(|line| line.interval.is_none()));
+    let itself = Comparison::new(&a, &a).unwrap();
+    assert!(itself.notes().doubts().any(|(doubt, _)| doubt.contains("with itself")));
 }
 
 /// 40 blocks of one value each: 1 to 40. The standard error of their mean is 1.82 (with the
@@ -108,9 +168,10 @@ fn an_interval_of_a_mean_has_the_width_of_its_standard_error() {
         series.better = None;
         saved("counters", vec![series])
     };
-    // A's values hardly vary beside their size, so the interval is B's.
+    // A's values hardly vary, so the interval is B's.
     let mut a = of(0.0);
-    a.series[0].blocks = vec![Block::of(20.5); 40];
+    a.series[0].blocks =
+        (0..40).map(|nth| Block::of(20.5 + 0.001 * f64::from(nth % 2 * 2 - 1))).collect();
     let [a, b] = in_turns(a, of(0.0));
     let comparison = Comparison::new(&a, &b).unwrap();
     let line = &comparison.pairs[0].lines[0];
@@ -187,7 +248,7 @@ fn unlike_kinds_and_nothing_in_common_are_refused() {
 
 #[test]
 fn says_in_what_the_machines_differ_and_what_only_one_has() {
-    let [one, other] = published();
+    let [one, other] = published().map(|series| varying(series, 0));
     let mut more = one.clone();
     more.place = "SMT sibling".to_owned();
     let a = saved("ipi", vec![one.clone(), more]);
@@ -207,7 +268,7 @@ fn says_in_what_the_machines_differ_and_what_only_one_has() {
         ]
     );
     assert_eq!(comparison.pairs.len(), 1);
-    let [a, b] = in_turns(a, saved("ipi", vec![published()[0].clone()]));
+    let [a, b] = in_turns(a, saved("ipi", vec![varying(published()[0].clone(), 0)]));
     let alone = Comparison::new(&a, &b).unwrap();
     let doubts: Vec<&str> = alone.notes().doubts().map(|(doubt, _)| doubt).collect();
     assert_eq!(doubts, ["only A has wake latency of SMT sibling, HALT"]);
@@ -432,7 +493,7 @@ fn load_and_order_are_doubts() {
         let (others_ratio, stolen_ratio) = (Some(others_ratio), Some(stolen_ratio));
         let runs =
             (0..7).map(|nth| Conditions { at_s: Some(at_s + nth), others_ratio, stolen_ratio });
-        Saved { conditions: runs.collect(), ..saved("ipi", vec![a.clone()]) }
+        Saved { conditions: runs.collect(), ..saved("ipi", vec![varying(a.clone(), at_s)]) }
     };
     let doubts = |a: &Saved, b: &Saved| {
         let comparison = Comparison::new(a, b).unwrap();
@@ -451,7 +512,7 @@ fn load_and_order_are_doubts() {
     let idle = of(0.02, 0.0, 0);
     let unknown = Saved { conditions: Vec::new(), ..idle.clone() };
     assert!(doubts(&idle, &unknown)[0].starts_with("the files do not say whether"));
-    assert_eq!(doubts(&idle, &of(0.02, 0.0, 0)), Vec::<String>::new());
+    assert_eq!(doubts(&idle, &of(0.02, 0.0, 1)), Vec::<String>::new());
 }
 
 /// A measured in hundreds of ns, B in hundreds of us: both are printed in the unit that fits both.
