@@ -51,7 +51,7 @@ struct Asked {
 }
 
 /// A governor that a file names, with paths as the user would give them.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 pub struct NamedFile {
     pub name: String,
     pub patch: Option<String>,

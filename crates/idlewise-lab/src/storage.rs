@@ -124,7 +124,7 @@ impl Storage for Folder {
                 Err(error) if error.kind() == ErrorKind::InvalidInput => {
                     let name = path.to_string_lossy();
                     let name = shown_in_line(&name);
-                    say(&format!("idlewise: {name}: {error}, so it is left out"));
+                    say(&format!("idlewise: {name}: {error}, so it is left out; remove it"));
                     return Ok(None);
                 }
                 Err(error) => return Err(fail(&path)(error)),

@@ -121,6 +121,28 @@ fn what_is_there_is_not_computed_again_and_a_governor_costs_its_own_cells() {
     assert_eq!(place.counts(&[]), [0, 16, 0]);
 }
 
+/// What is named twice, by whatever name, is there once.
+#[test]
+fn nothing_counts_twice() {
+    let place = Place::new(
+        "logs = [\"a.parquet\", \"a.parquet\", \"./a.parquet\", \"b.parquet\"]\n\
+         machines = [\"spr\"]\ngovernors = [\"menu\", \"menu\"]\nlambda = [1]\n",
+    );
+    for name in ["a.parquet", "b.parquet"] {
+        fs::copy(root().join("traces/a-idle.parquet"), place.path(name)).unwrap();
+    }
+    // The folder may be the current one, where "./a.parquet" is not spelt like "a.parquet".
+    let output = Command::new(env!("CARGO_BIN_EXE_idlewise"))
+        .args(["sweep", "sweep.toml", "--json"])
+        .current_dir(place.0.path())
+        .output()
+        .unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(counts(&serde_json::from_slice(&output.stdout).unwrap()), [0, 2, 0], "{message}");
+    assert!(message.contains("b.parquet is left out, because"), "{message}");
+    assert_eq!(place.text(&["collect"]).lines().count(), 1 + 1);
+}
+
 /// A rival has a cell for each shape and price, like the oracle.
 #[test]
 fn a_sweep_with_a_rival_ends() {
@@ -432,7 +454,7 @@ fn what_is_not_a_file_is_said_and_waits_for_nobody() {
         let output = place.run(&["collect"]);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("not a file, so it is left out\n"), "{said}");
+        assert!(said.contains("not a file, so it is left out; remove it\n"), "{said}");
         assert!(said.contains("1 cells are missing"), "{said}");
         let output = place.run(&[]);
         let said = String::from_utf8(output.stderr).unwrap();

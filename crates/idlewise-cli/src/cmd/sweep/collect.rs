@@ -77,7 +77,8 @@ impl Collect {
         self.print(&rows)?;
         if missing_count > 0 {
             say(format_args!(
-                "idlewise: {missing_count} cells are missing and left out; `idlewise sweep` computes them"
+                "idlewise: {missing_count} cells are missing and left out; `idlewise sweep` computes them where nothing else has \
+                 their names"
             ));
             return Ok(ExitCode::FAILURE);
         }

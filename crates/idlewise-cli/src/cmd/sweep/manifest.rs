@@ -173,6 +173,13 @@ impl Manifest {
         let parsed = DeTable::parse(text).map_err(syntax)?;
         let table = parsed.get_ref();
         check_keys(text, table, &KEYS)?;
+        // A program that found nothing to name does not mean everything.
+        let is_empty = |value: &Spanned<DeValue<'_>>| matches!(value.get_ref(), DeValue::Array(elements) if elements.is_empty());
+        if let Some((key, _)) = table.iter().find(|(_, value)| is_empty(value)) {
+            let key = key.get_ref().as_ref();
+            let fault = format!("{key}: an empty list; name at least one, or leave the key out");
+            return Err((line_of(text, key), fault));
+        }
         let files = match table.get("governors").map(Spanned::get_ref) {
             Some(DeValue::Array(governors)) => governors.iter().map(Spanned::get_ref).collect(),
             Some(one) => vec![one],
@@ -191,7 +198,7 @@ impl Manifest {
             None => Some(Price::STANDARD.to_vec()),
             Some(asked) => asked.0.into_iter().map(Price::times).collect(),
         };
-        let lambdas = lambdas.filter(|lambdas| !lambdas.is_empty()).ok_or_else(|| {
+        let lambdas = lambdas.ok_or_else(|| {
             let fault = "lambda: numbers from 0 to 16, in times the power of polling".to_owned();
             of_key("lambda", fault)
         })?;
@@ -205,9 +212,6 @@ impl Manifest {
             })
         };
         let shapes: Vec<Shape> = names.iter().map(shape).collect::<Result<_, _>>()?;
-        if shapes.is_empty() {
-            return Err(of_key("shape", "shape: name at least one, or leave it out".to_owned()));
-        }
         if let Some(hz) = written.hz.0.iter().find(|hz| !HZ.contains(hz)) {
             return Err(of_key("hz", format!("hz: {hz} is not from 10 to 10000")));
         }
@@ -251,14 +255,29 @@ impl Manifest {
         }
         Ok(Manifest {
             logs: logs(&written.logs.0, folder).map_err(plain)?,
-            machines,
-            governors: GovernorArguments::of_files(governors),
-            settings: settings(&written.hz.0, &written.latency_limit_us.0, &written.tick_work_ns.0),
-            lambdas,
-            shapes,
+            machines: distinct(machines),
+            governors: GovernorArguments::of_files(distinct(governors)),
+            settings: distinct(settings(
+                &written.hz.0,
+                &written.latency_limit_us.0,
+                &written.tick_work_ns.0,
+            )),
+            lambdas: distinct(lambdas),
+            shapes: distinct(shapes),
             store: beside(folder, written.store.as_deref().unwrap_or("cells")),
         })
     }
+}
+
+/// The elements, each once: a result that is there twice would count twice.
+fn distinct<T: PartialEq>(elements: Vec<T>) -> Vec<T> {
+    let mut found: Vec<T> = Vec::new();
+    for element in elements {
+        if !found.contains(&element) {
+            found.push(element);
+        }
+    }
+    found
 }
 
 /// Every combination of the settings. What is not named has its default.
@@ -434,6 +453,24 @@ mod tests {
         assert!(fault("logs = [\"*.parquet\"]").1.contains("no such files"));
         let all = Manifest::parse("machines = [\"all\"]", Path::new("/none")).expect("no fault");
         assert!(idlewise_lab::target::targets(&all.machines, &[], &[], &[]).is_ok());
+    }
+
+    #[test]
+    fn an_empty_list_is_no_list_of_everything() {
+        for key in KEYS.iter().filter(|key| **key != "store") {
+            let (line, message) = fault(&format!("\n{key} = []"));
+            assert_eq!((line, message.contains("name at least one")), (Some(2), true), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_named_twice_is_there_once() {
+        let text = "machines = [\"spr\", \"spr\"]\nhz = [250, 250]\nlambda = [1, 1.0]\nshape = [\"flat\", \"flat\"]\n\
+                    governors = [\"dpm\", \"menu\", \"dpm\", { file = \"a.c\" }, { file = \"a.c\" }]";
+        let manifest = Manifest::parse(text, Path::new("/m")).unwrap();
+        assert_eq!((manifest.machines.len(), manifest.settings.len()), (1, 1));
+        assert_eq!((manifest.lambdas.len(), manifest.shapes.len()), (1, 1));
+        assert_eq!(manifest.governors.len(), 3);
     }
 
     #[test]

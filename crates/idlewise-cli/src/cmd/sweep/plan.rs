@@ -1,6 +1,7 @@
 //! A manifest with everything found and compiled, and the cells that follow from it.
 
-use std::fs::File;
+use std::collections::HashMap;
+use std::fs::{self, File};
 use std::io::Seek;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,7 @@ use crate::error::{Failure, Result};
 use crate::governors::Choice;
 use crate::input::{NamedLog, changed, distinct_names, must_be_unchanged};
 use crate::replay_arguments::{ALL_LOGS, ReplayTarget};
+use crate::screen::{self, say};
 use crate::storage::{self, Remote, url_of};
 use crate::twins::without_twins;
 use crate::unpack::{Unpacking, unnamed_file};
@@ -167,6 +169,34 @@ fn download(remote: &Remote) -> Result<Downloaded> {
     Ok(Downloaded { sha256, version, file })
 }
 
+/// The paths without those whose file has the content of an earlier one, which would count twice. Says which are left out.
+/// Only files of the same length are read. What is behind URLs is not compared.
+fn without_copies(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let length = |path: &PathBuf| {
+        let found = url_of(path).is_none().then(|| fs::metadata(path).ok()).flatten()?;
+        found.is_file().then_some(found.len())
+    };
+    let lengths: Vec<Option<u64>> = paths.iter().map(length).collect();
+    let mut counts: HashMap<u64, usize> = HashMap::new();
+    lengths.iter().flatten().for_each(|length| *counts.entry(*length).or_default() += 1);
+    let mut known: HashMap<String, &Path> = HashMap::new();
+    let mut kept = Vec::new();
+    for (path, length) in paths.iter().zip(&lengths) {
+        let may_be_copy = length.is_some_and(|length| counts[&length] > 1);
+        // What cannot be read fails later, with its reason.
+        let sum = may_be_copy.then(|| sum_of(&open_regular(path).ok()?).ok()).flatten();
+        match sum.map(|sum| *known.entry(sum).or_insert(path)) {
+            Some(first) if first != path => say(format_args!(
+                "idlewise: {} is left out, because {} has the same content",
+                screen::name(path),
+                screen::name(first)
+            )),
+            _ => kept.push(path.clone()),
+        }
+    }
+    kept
+}
+
 impl Plan {
     /// Finds and compiles everything that the manifest names. Logs are not opened.
     ///
@@ -185,7 +215,7 @@ impl Plan {
                 .map(|it| PlannedLog { name: it.to_owned(), path: None })
                 .collect(),
             paths => {
-                let paths = without_twins(paths, Unpacking::default());
+                let paths = without_copies(&without_twins(paths, Unpacking::default()));
                 let names = distinct_names(&paths, &[ALL_LOGS]);
                 let named = paths.iter().zip(names);
                 named.map(|(path, name)| PlannedLog { name, path: Some(path.clone()) }).collect()
