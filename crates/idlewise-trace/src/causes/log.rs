@@ -16,10 +16,9 @@ use super::builder::StepSink;
 use super::check::Checker;
 use super::{Cause, Step, StepEnd, StepPlace, WORKLOAD_VERSION, WorkloadMetadata};
 use crate::OutputFile;
-use crate::log::columns::{
-    Form, OpenData, Rows, WriteResult, bad_value, properties, put, schema, write, write_some,
-};
+use crate::log::columns::{OpenData, Rows, WriteResult, bad_value, put, write, write_some};
 use crate::log::footer::Footer;
+use crate::log::form::{Form, properties, schema};
 use crate::log::write::write_error;
 use crate::log::{LogError, METADATA_KEY};
 

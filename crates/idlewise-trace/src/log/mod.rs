@@ -6,7 +6,8 @@
 //! | `write.rs` | [`LogWriter`]: gaps in, sorted file out |
 //! | `read.rs` | [`IdleLog`]: metadata, and gaps by CPU |
 //! | `footer.rs` | where in the file which column of which row group is |
-//! | `columns.rs` | columns in the file: schema, writing and reading; workload logs have the same |
+//! | `form.rs` | what columns look like in the file: their schema and encodings; workload logs have the same |
+//! | `columns.rs` | how columns are written and read, of workload logs too |
 //! | `pages.rs` | a column's pages, unpacked and checked |
 //! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
 //! | `thrift.rs` | the encoding of the footer and of the pages' headers |
@@ -17,6 +18,7 @@
 
 pub(crate) mod columns;
 pub(crate) mod footer;
+pub(crate) mod form;
 mod pages;
 mod read;
 mod thrift;
@@ -30,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use crate::CpuGroups;
 use crate::{CpuSummary, Doubt, Driver, WakeReason};
 
-use columns::Form;
+use form::Form;
 
 pub(crate) use crate::log_error::Refused;
 pub use crate::log_error::{FORMAT_VERSION, LogError};

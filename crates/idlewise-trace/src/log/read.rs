@@ -13,8 +13,9 @@ use bytes::Bytes;
 use parquet::basic::Type as PhysicalType;
 use parquet::data_type::{BoolType, Int32Type, Int64Type};
 
-use super::columns::{Cursor, Form, OpenData, Rows, put};
+use super::columns::{Cursor, OpenData, Rows, put};
 use super::footer::{Chunk, FooterGroup};
+use super::form::Form;
 use super::{Column, FORMAT_VERSION, FORMS, LogError, LogMetadata};
 use crate::gap::GAP_MAX_NS;
 use crate::{FileIdentity, IdleGap, WakeReason};

@@ -14,8 +14,9 @@ use parquet::file::metadata::{KeyValue, ParquetMetaData};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 
-use super::columns::{self, WriteResult, schema, write, write_some};
+use super::columns::{WriteResult, write, write_some};
 use super::footer::GROUP_ROW_COUNT_MAX;
+use super::form::{self, schema};
 use super::validate::{CheckResult, Finding, validate};
 use super::{Column, FORMS, IdleLog, LogError, LogMetadata, METADATA_KEY};
 use crate::{GapSink, IdleGap, OutputFile, OutputOptions};
@@ -69,7 +70,7 @@ impl Scratch {
 fn properties(compression: Compression, metadata: Option<String>) -> WriterProperties {
     let metadata = metadata.map(|json| vec![KeyValue::new(METADATA_KEY.to_owned(), json)]);
     let name = |column: Column| FORMS[column as usize].name.into();
-    columns::properties(&FORMS, compression)
+    form::properties(&FORMS, compression)
         .set_key_value_metadata(metadata)
         .set_column_statistics_enabled(name(Column::Cpu), EnabledStatistics::Chunk)
         .set_column_statistics_enabled(name(Column::Start), EnabledStatistics::Chunk)
