@@ -206,6 +206,7 @@ impl Report<'_> {
         }
         let grouping = groups(&self.difference, &kinds, GROUP_COUNT_MAX);
         let mut notes = Notes::default();
+        cores.doubts().iter().for_each(|doubt| notes.doubt(doubt));
         let mut made = Vec::new();
         for group in &grouping.groups {
             let first = group.members[0];

@@ -100,6 +100,8 @@ fn energy_is_measured_with_all_kinds_held() {
 #[test]
 fn why_keeps_kinds_apart_even_if_they_behave_alike() {
     let machine = meteor_lake();
+    // CPU 11 is in two lists.
+    machine.write("sys/devices/cpu_atom/cpus", "11-19\n");
     let mut child = Command::new(env!("CARGO_BIN_EXE_idlewise"))
         .args(["why", "--json", "--sysroot", path(&machine)])
         .stdout(Stdio::piped())
@@ -119,4 +121,5 @@ fn why_keeps_kinds_apart_even_if_they_behave_alike() {
     let expected = [("0-11", "P core"), ("12-19", "E core"), ("20-21", "LP-E core")];
     assert_eq!(groups, expected.map(|(cpus, core)| (cpus.to_owned(), core.to_owned())));
     assert!(document["findings"].to_string().contains("C10 on CPUs 0-11 (P core): "), "{document}");
+    assert!(document["doubts"].to_string().contains("CPU 11 is in two lists"), "{document}");
 }
