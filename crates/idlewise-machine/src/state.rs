@@ -41,7 +41,7 @@ pub struct MachineState {
     /// Whether it is disabled unless somebody enables it.
     #[serde(default, skip_serializing_if = "is_absent", rename = "default_disabled")]
     pub is_disabled_by_default: bool,
-    /// The power of one core in this state, if published; see [`Machine::powers`].
+    /// The power of one core in this state, if published; see [`Machine::powers`](crate::Machine::powers).
     #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "milliwatts")]
     pub power_mw: Option<f64>,
     /// The lowest and highest power over all frequencies.
