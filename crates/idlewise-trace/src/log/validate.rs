@@ -187,7 +187,7 @@ struct Validator<'a> {
     state_count: usize,
     period_ns: Option<u32>,
     knows_sleep_length: bool,
-    /// What tells that a column holds something, of those that the metadata calls empty.
+    /// Finds values in columns that the metadata calls empty.
     is_filled: Vec<IsFilled>,
     findings: [Finding; RULES.len()],
     cpus: BTreeMap<u16, Cpu<'a>>,

@@ -257,11 +257,11 @@ impl Manifest {
             logs: logs(&written.logs.0, folder).map_err(plain)?,
             machines: distinct(machines),
             governors: GovernorArguments::of_files(distinct(governors)),
-            settings: distinct(settings(
-                &written.hz.0,
-                &written.latency_limit_us.0,
-                &written.tick_work_ns.0,
-            )),
+            settings: settings(
+                &distinct(written.hz.0),
+                &distinct(written.latency_limit_us.0),
+                &distinct(written.tick_work_ns.0),
+            ),
             lambdas: distinct(lambdas),
             shapes: distinct(shapes),
             store: beside(folder, written.store.as_deref().unwrap_or("cells")),
