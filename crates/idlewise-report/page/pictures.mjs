@@ -27,7 +27,7 @@ async function picture(page, name, from, to = from) {
 
 {
     const { page, close } = await open(null, { address, width: 1200 });
-    await picture(page, "verdict.png", "header", "#front");
+    await picture(page, "verdict.png", "header", ".fold");
     await choose(page, "governor", "menu");
     await choose(page, "against", "teo");
     await page.locator("#regret").scrollIntoViewIfNeeded();

@@ -88,6 +88,13 @@ export class Gaps {
         });
     }
 
+    /** The gap of a CPU that starts at `time`, or null. */
+    find(cpu: number, time: number): number | null {
+        const range = this.cpus.find((range) => range.cpu === cpu);
+        const i = range ? this.lastBefore(range, time, range.from) : -1;
+        return range && i >= range.from && this.start[i] === time ? i : null;
+    }
+
     /** The CPU that row `i` is of. */
     cpuOf(i: number): CpuRange {
         return this.cpus.find(({ from, to }) => from <= i && i < to)!;

@@ -3,9 +3,9 @@
 import { decodeJson } from "./data";
 import { button, el, shown, svg } from "./dom";
 import type { CpuRow } from "./format";
-import { costBasis, priceName } from "./front";
+import { priceName } from "./front";
 import { line, text } from "./plot";
-import { lazily, section, unknown, type Section } from "./section";
+import { later, section, unknown, type Section } from "./section";
 import { count, percent, time } from "./units";
 import type { Model } from "./view";
 
@@ -13,10 +13,9 @@ const FIRST = 24;
 
 export function cpus(model: Model, show: (log: number, cpu: number) => void): Section {
     const made = section("cpus", "CPU by CPU",
-        "Regret of each governor as a share of the oracle’s cost, on one scale for all CPUs. The CPUs with the most regret come first.", model.facts.command);
+        "Regret of each governor as a share of the oracle’s cost, on one scale for all CPUs. The CPUs with the most regret come first.");
     let shownCount = FIRST;
-    const draw = lazily(made, async () => {
-        made.basis(costBasis(model));
+    const draw = later(made, async () => {
         const rows = model.facts.cpus ? await decodeJson<CpuRow[]>(model.facts.cpus) : [];
         const { log, machine, governor, against } = model.view;
         const price = model.price;
@@ -40,7 +39,7 @@ export function cpus(model: Model, show: (log: number, cpu: number) => void): Se
         const tiles = sorted.slice(0, shownCount).map((group) => tile(group.filter(isProper), most));
         const rest = sorted.length - shownCount;
         made.body.replaceChildren(
-            el("p", { class: "caption" }, `${shown(model.governor(governor).name)} is marked${against === null ? "" : `, ${shown(model.governor(against).name)} is a ring`}. Regret at ${priceName(model)}; the scale ends at ${percent(most)}.`),
+            el("p", { class: "caption" }, `${shown(model.governor(governor).name)} is marked${against === null ? "" : `, ${shown(model.governor(against).name)} is a ring`}. Regret at ${priceName(model)}; the scale ends at ${percent(most)}.${rest > 0 ? ` ${count(tiles.length)} of ${count(sorted.length)} CPUs.` : ""}`),
             el("div", { class: "tiles" }, ...tiles),
             ...(rest > 0 ? [button(`show the other ${count(rest)} CPUs`, () => {
                 shownCount = Infinity;

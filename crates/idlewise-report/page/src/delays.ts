@@ -19,7 +19,7 @@ export interface Series {
 
 export function delays(model: Model): Section {
     const made = section("delays", "How long wake-ups waited",
-        "Read it as: this share of all wake-ups waited no longer than this. Each step to the right is one more nine.", model.facts.command);
+        "Read it as: this share of all wake-ups waited no longer than this. Each step to the right is one more nine.");
     const chart = drawing("Quantiles of wake-up delays by governor.", (root, width) =>
         drawQuantiles(root, width, model.results().filter(isShown).map(series), { share: "share of wake-ups", value: "waited at most" }, true, time, model.results()[0]?.gap_count));
     const isShown = (result: Result) => result.delays.length > 1;
@@ -62,25 +62,33 @@ export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[],
         : linear(0, high * 1.05, [plot.bottom, plot.top]);
     const nines = (tick: number) => `${Number(((1 - 10 ** -tick) * 100).toPrecision(7))}\u202f%`;
     axes(root, plot, { scale: x, name: names.share, format: nines }, { scale: y, name: names.value, format });
-    const rising: SVGElement[] = [];
     const labels = new Labels(plot);
     const ends: { at: number; node: SVGElement }[] = [];
-    for (const { name, points, className } of [...all].sort((a, b) => Number(a.className === "chosen") - Number(b.className === "chosen"))) {
+    const beside: SVGElement[] = [];
+    const steep: { x: number; top: number; bottom: number; series: Series }[] = [];
+    const nameAtEnd = ({ name, points, className }: Series) =>
+        ends.push({ at: y(points[points.length - 1].value), node: text(plot.right + 8, 0, shown(name), "start", `line-name ${className}`) });
+    for (const series of [...all].sort((a, b) => Number(a.className === "chosen") - Number(b.className === "chosen"))) {
+        const { name, points, className } = series;
         const path = points.map(({ quantile, value }, i) => {
             const at = `${x(Math.min(place(quantile), last)).toFixed(1)} ${y(value).toFixed(1)}`;
             return i === 0 ? `M${at}` : `H${at.split(" ")[0]}V${at.split(" ")[1]}`;
         }).join("");
         const p99 = points.find(({ quantile }) => quantile >= 0.99);
         root.append(svg("path", { class: `line ${className}`, d: path }, svg("title", {}, `${shown(name)}${p99 ? `: ${percent(0.99)} at most ${format(p99.value)}` : ""}`)));
-        // A name stands at the steepest rise of its line, where it is alone; a line that climbs slowly has it at its end.
-        const rises = points.slice(1).map((point, i) => ({ at: i + 1, height: y(points[i].value) - y(point.value), quantile: points[i + 1].quantile }));
-        const steepest = rises.filter(({ quantile }) => place(quantile) <= last).sort((a, b) => b.height - a.height)[0];
-        if (steepest && steepest.height > 40) {
-            const at = x(place(steepest.quantile));
-            rising.push(labels.place(at, y(points[steepest.at].value) + steepest.height / 2, shown(name), `line-name ${className}`));
-        } else ends.push({ at: y(points[points.length - 1].value), node: text(plot.right + 8, 0, shown(name), "start", `line-name ${className}`) });
+        // A name stands at the steepest rise of its line; a line that climbs slowly has it at its end.
+        const rises = points.slice(1).map(({ value, quantile }, i) => ({ top: y(value), bottom: y(points[i].value), quantile: Math.max(quantile, points[i + 1].quantile) }));
+        const steepest = rises.filter(({ quantile }) => place(quantile) <= last).sort((a, b) => b.bottom - b.top - a.bottom + a.top)[0];
+        if (steepest && steepest.bottom - steepest.top > 40) steep.push({ ...steepest, x: x(place(steepest.quantile)), series });
+        else nameAtEnd(series);
     }
-    root.append(...rising);
+    // From the left, each beside its line and none over another.
+    for (const { x, top, bottom, series } of steep.sort((a, b) => a.x - b.x)) {
+        const label = labels.beside(x, top + 12, bottom - 6, shown(series.name), `line-name ${series.className}`);
+        if (label) beside.push(label);
+        else nameAtEnd(series);
+    }
+    root.append(...beside);
     // Names beside the ends of their lines, apart from each other.
     ends.sort((a, b) => a.at - b.at);
     free = -Infinity;

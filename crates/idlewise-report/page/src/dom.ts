@@ -45,6 +45,22 @@ export function choice(label: string, names: [string, string][], value: string, 
     return { node: el("label", { class: "choice" }, el("span", {}, label), list), list };
 }
 
+/** A table that may be wider than its place: then it scrolls, and says that there is more. */
+export function scrolled(label: string, table: HTMLElement): HTMLElement {
+    const scroll = el("div", { class: "scroll", role: "group", "aria-label": label }, table);
+    const more = el("p", { class: "more", "aria-hidden": "true" }, "more columns →");
+    const look = () => {
+        const rest = scroll.scrollWidth - scroll.clientWidth;
+        if (rest > 1) scroll.tabIndex = 0;
+        else scroll.removeAttribute("tabindex");
+        more.hidden = rest - scroll.scrollLeft <= 1;
+    };
+    scroll.addEventListener("scroll", look);
+    const observer = new ResizeObserver(look);
+    for (const node of [scroll, table]) observer.observe(node);
+    return el("div", {}, scroll, more);
+}
+
 /** Foreign text on one line: what could move the cursor or turn the line around is made visible. */
 export function shown(text: string): string {
     return text.replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e0fff}]/gu, (c) =>

@@ -7,27 +7,34 @@ import { axes, drawing, Labels, line, linear, text, type Plot } from "./plot";
 import { section, type Section } from "./section";
 import { SortedTable, type Row } from "./table";
 import { count, energy, percent, time } from "./units";
-import { shareText, type Model } from "./view";
+import { quantileOf, shareText, type Model } from "./view";
 
 const REGRETS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50];
 
 export function front(model: Model): Section {
-    const made = section("front", "Energy against delay",
-        "Down and left is better. No governor can be below the line: it is an oracle that knows how long each gap will be. "
-        + "Along each dashed line the cost is the same; its figure is the regret, the cost above the oracle’s. Move λ, the price of delay, and they turn.", model.facts.command);
-    const chart = drawing("Energy against delay of each governor. The table beside it has the figures.",
+    const made = section("front", "Energy against delay", "");
+    const chart = drawing("Energy against delay of each governor. The table of governors has the figures.",
         (root, width) => draw(model, root, width));
+    made.body.append(el("figure", {}, chart.node, el("figcaption", { class: "caption" },
+        "Down and left is better. The line is an oracle that knows how long each gap will be. Along each dashed line the cost is the same; its figure is the regret, the cost above the oracle’s.")));
+    const show = () => {
+        chart.redraw();
+        made.basis(costBasis(model));
+    };
+    model.subscribe(show);
+    show();
+    return made;
+}
+
+export function governors(model: Model): Section {
+    const made = section("governors", "Governors", "");
     const table = governorTable();
     const caption = el("p", { class: "caption" });
-    made.body.append(el("div", { class: "pair" }, el("figure", {}, chart.node, caption), table.node));
+    made.body.append(caption, table.node);
     const show = () => {
-        const { log, machine } = model.view;
-        const logs = model.facts.logs;
-        const gaps = log === null ? logs.reduce((sum, log) => sum + log.gap_count, 0) : logs[log].gap_count;
-        caption.textContent = shown(`${model.logName(log)} on ${model.facts.machines[machine].title}: ${count(gaps)} gaps`);
-        chart.redraw();
+        const gaps = model.logs.reduce((sum, log) => sum + log.gap_count, 0);
+        caption.textContent = shown(`${model.logName(model.view.log)} on ${model.machine.title}: ${count(gaps)} gaps`);
         table.show(rows(model));
-        made.basis(costBasis(model));
     };
     model.subscribe(show);
     show();
@@ -56,7 +63,7 @@ export function costBasis(model: Model): string {
 }
 
 function draw(model: Model, root: SVGSVGElement, width: number): number {
-    const height = Math.max(300, Math.min(460, width * 0.62));
+    const height = Math.max(280, Math.min(400, width * 0.6));
     const plot: Plot = { left: 58, right: width - 14, top: 30, bottom: height - 42 };
     const results = model.results();
     const roleOf = (result: Result) => model.governor(result.governor).role;
@@ -172,13 +179,14 @@ function governorTable(): SortedTable {
         ({ name, unit: "", about, better, is_text: false });
     return new SortedTable("Governors, the cheapest first", [
         { name: "governor", unit: "", about: "choose one to look at its mistakes", better: null, is_text: true },
+        // On a phone the first four are seen without scrolling.
         column("regret", "cost above the oracle’s, at the λ above"),
         column("energy", "of all gaps"),
-        column("delay", "of all wake-ups together"),
-        column("p50", "half of all wake-ups waited no longer"),
         column("p99", "99 % of all wake-ups waited no longer"),
         column("too deep", "stays, as the kernel counts them in “above”"),
         column("too shallow", "stays, as the kernel counts them in “below”"),
+        column("p50", "half of all wake-ups waited no longer"),
+        column("delay", "of all wake-ups together"),
         column("ticks", "stays that the tick ended", null),
     ], { column: 1, isDown: false });
 }
@@ -189,9 +197,9 @@ function rows(model: Model): Row[] {
         const { name, role } = model.governor(governor);
         const stays = result.states.reduce((sum, state) => sum + state.entry_count, 0);
         const share = (count: number) => ({ text: percent(stays ? count / stays : NaN), value: stays ? (count / stays) * 100 : null });
-        const quantile = (q: number) => {
-            const at = result.delays.find(({ quantile }) => quantile >= q - 1e-12);
-            return { text: at ? time(at.ns) : "–", value: at?.ns ?? null };
+        const quantile = (share: number) => {
+            const ns = quantileOf(result, share);
+            return { text: time(ns ?? NaN), value: ns };
         };
         const regret = model.regret(result);
         return {
@@ -202,11 +210,11 @@ function rows(model: Model): Row[] {
                 { text: name, value: name },
                 { text: percent(regret), value: Number.isFinite(regret) ? regret * 100 : null },
                 { text: energy(result.energy_uj), value: result.energy_uj },
-                { text: time(result.delay_ns), value: result.delay_ns },
-                quantile(0.5),
                 quantile(0.99),
                 share(result.too_deep_count),
                 share(result.too_shallow_count),
+                quantile(0.5),
+                { text: time(result.delay_ns), value: result.delay_ns },
                 { text: count(result.tick_wake_count), value: result.tick_wake_count },
             ],
         };
@@ -217,8 +225,8 @@ function rows(model: Model): Row[] {
         rows.push({
             mark: "bound",
             cells: [{ text: `oracle λ=${shareText(model.view.share)}`, value: "oracle" }, { text: "0", value: 0 },
-                { text: energy(oracle.energy_uj), value: oracle.energy_uj }, { text: time(oracle.delay_ns), value: oracle.delay_ns },
-                none, none, none, none, none],
+                { text: energy(oracle.energy_uj), value: oracle.energy_uj }, none, none, none, none,
+                { text: time(oracle.delay_ns), value: oracle.delay_ns }, none],
         });
     }
     return rows;

@@ -2,7 +2,7 @@
 
 import { END, END_NAMES, UJ_PER_MW_NS } from "./cost";
 import type { Course, Gaps } from "./course";
-import { el, shown } from "./dom";
+import { el, scrolled, shown } from "./dom";
 import { FLAG, type Log } from "./format";
 import { count, energy, exactTime, percent, time } from "./units";
 import { shareText, type Model } from "./view";
@@ -80,8 +80,4 @@ function whatIf(model: Model, course: Course, i: number, limit: number): Node {
     const heads = ["whole gap in", "energy", "delay", `cost at λ=${shareText(model.view.share)}`, "above the best"];
     return el("div", {}, el("h4", {}, "What each state would have cost"), scrolled("What each state would have cost", el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head, at) =>
         el("th", { scope: "col", class: at ? "number" : "" }, head)))), el("tbody", {}, ...rows))));
-}
-
-function scrolled(label: string, table: HTMLElement): HTMLElement {
-    return el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": label }, table);
 }

@@ -3,11 +3,11 @@
 
 import { Costs } from "./cost";
 import { decodeJson } from "./data";
-import { el, shown, svg } from "./dom";
+import { el, scrolled, shown, svg } from "./dom";
 import type { RegretCell } from "./format";
-import { costBasis, priceName } from "./front";
+import { priceName } from "./front";
 import { axes, drawing, line, linear, logarithmic, text, type Plot, type Scale } from "./plot";
-import { lazily, section, unknown, type Section } from "./section";
+import { later, section, unknown, type Section } from "./section";
 import { count, energy, percent, signed, time } from "./units";
 import type { Model } from "./view";
 
@@ -32,15 +32,14 @@ interface Sums {
 export function histogram(model: Model): Section {
     const made = section("regret", "Where the regret is",
         "Gaps by their length. The bands are the states that would have cost least. A gap’s regret is its cost above that; "
-        + "where the first choice was right, it comes from ticks and later choices.", model.facts.command);
+        + "where the first choice was right, it comes from ticks and later choices.");
     const legend = el("ul", { class: "legend" });
     const caption = el("p", { class: "caption" });
     let cells: RegretCell[] = [];
     const chart = drawing("Histogram of gap lengths: number of gaps and regret. The table below has the sums.",
         (root, width) => draw(model, cells, root, width));
-    const matrix = el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Chosen and right states" });
-    const body = el("div", { class: "pair" }, el("figure", {}, caption, legend, chart.node), matrix);
-    made.body.append(body);
+    const matrix = el("table", { class: "matrix" });
+    const body = el("div", { class: "pair" }, el("figure", {}, caption, legend, chart.node), scrolled("Chosen and right states", matrix));
 
     const cellsOf = async (governor: number) => {
         const { log, machine } = model.view;
@@ -49,7 +48,7 @@ export function histogram(model: Model): Section {
         return found ? decodeJson<RegretCell[]>(found.cells) : null;
     };
     let asked = 0;
-    const show = lazily(made, async () => {
+    const show = later(made, async () => {
         const mine = ++asked;
         const { governor, against } = model.view;
         const own = await cellsOf(governor);
@@ -65,9 +64,8 @@ export function histogram(model: Model): Section {
         const names = shown(model.governor(governor).name) + (other ? ` minus ${shown(model.governor(against!).name)}` : "");
         caption.textContent = `${names}, ${shown(model.logName(model.view.log))}, regret at ${priceName(model)}`;
         legend.replaceChildren(...legendItems(cells, other !== null));
-        matrix.replaceChildren(chosenAndRight(model, cells, other !== null));
+        matrix.replaceChildren(...chosenAndRight(model, cells, other !== null));
         chart.redraw();
-        made.basis(costBasis(model));
     });
     model.subscribe(show);
     return made;
@@ -165,7 +163,7 @@ function bands(model: Model, x: Scale, plot: Plot, root: SVGSVGElement): void {
 }
 
 /** How often each state was chosen where each state was right, and the regret of that. */
-function chosenAndRight(model: Model, cells: RegretCell[], isDifference: boolean): HTMLTableElement {
+function chosenAndRight(model: Model, cells: RegretCell[], isDifference: boolean): HTMLElement[] {
     const { states } = model.machine;
     const grid = states.map(() => states.map((): Sums => ({ count: 0, regret: 0 })));
     for (const [, chosen, right, count, regret] of cells) {
@@ -175,7 +173,7 @@ function chosenAndRight(model: Model, cells: RegretCell[], isDifference: boolean
     const most = Math.max(1e-12, ...grid.flat().map(({ regret }) => Math.abs(regret)));
     const used = states.map((_, i) => i).filter((i) => grid[i].some(({ count }) => count) || grid.some((row) => row[i].count));
     const total = sums(cells).regret;
-    return el("table", { class: "matrix" },
+    return [
         el("caption", {}, isDifference ? "Difference in gaps, and in regret" : "Gaps, and their share of the regret"),
         el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "chosen ╲ right"),
             ...used.map((right) => el("th", { scope: "col", class: "number" }, shown(states[right].name))))),
@@ -187,5 +185,5 @@ function chosenAndRight(model: Model, cells: RegretCell[], isDifference: boolean
                     gaps !== 0 && el("span", { class: "share" }, isDifference ? signed(energy(regret), regret) : percent(regret / total)));
                 cell.style.setProperty("--mass", `${Math.round((Math.abs(regret) / most) * 34)}%`);
                 return cell;
-            })))));
+            }))))];
 }

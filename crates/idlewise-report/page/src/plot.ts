@@ -63,12 +63,14 @@ export function drawing(label: string, draw: (root: SVGSVGElement, width: number
         node.setAttribute("viewBox", `0 0 ${width} ${height}`);
         node.setAttribute("height", String(height));
     };
-    new ResizeObserver(() => {
+    const measure = () => {
         const now = Math.floor(node.parentElement?.clientWidth ?? 0);
         if (now === width) return;
         width = now;
         redraw();
-    }).observe(node);
+    };
+    new ResizeObserver(measure).observe(node);
+    addEventListener("beforeprint", measure); // a printer may come before the first frame
     return { node, redraw };
 }
 
@@ -119,6 +121,18 @@ interface Box {
     bottom: number;
 }
 
+interface Placed extends Box {
+    anchor: Anchor;
+    x: number;
+    y: number;
+}
+
+function placed(x: number, y: number, content: string, anchor: Anchor): Placed {
+    const width = content.length * 6.7 + 4;
+    const left = x - (anchor === "end" ? width : anchor === "middle" ? width / 2 : 0);
+    return { anchor, x, y, left, right: left + width, top: y - 12, bottom: y + 4 };
+}
+
 /** Places labels beside points so that none covers another. */
 export class Labels {
     private readonly taken: Box[] = [];
@@ -131,22 +145,37 @@ export class Labels {
     }
 
     place(x: number, y: number, content: string, className = ""): SVGTextElement {
-        const [width, gap] = [content.length * 6.6 + 4, 9];
-        const at = (anchor: Anchor, dx: number, dy: number) => {
-            const left = x + dx - (anchor === "end" ? width : anchor === "middle" ? width / 2 : 0);
-            return { anchor, x: x + dx, y: y + dy, left, right: left + width, top: y + dy - 11, bottom: y + dy + 3 };
-        };
+        const gap = 9;
+        const at = (anchor: Anchor, dx: number, dy: number) => placed(x + dx, y + dy, content, anchor);
         const places = [at("start", gap, 4), at("end", -gap, 4), at("middle", 0, -gap), at("middle", 0, gap + 8)];
-        for (let step = 1; step < 8; step++) {
+        for (let step = 1; step < 16; step++) {
             for (const sign of [1, -1]) {
                 places.push(at("start", gap, 4 + sign * step * 12), at("end", -gap, 4 + sign * step * 12));
             }
         }
-        const fits = (box: Box) => box.left >= 0 && box.right <= this.plot.right + 4 && box.top >= 0
-            && !this.taken.some((other) => box.left < other.right && box.right > other.left
-                && box.top < other.bottom && box.bottom > other.top);
-        const best = places.find(fits) ?? places[0];
-        this.taken.push(best);
-        return text(best.x, best.y, content, best.anchor, className);
+        return this.put(places.find((box) => this.fits(box)) ?? places[0], content, className);
+    }
+
+    /** Beside a vertical line, at a height where the label is alone, with a dot on the line; null if there is none. */
+    beside(x: number, top: number, bottom: number, content: string, className: string): SVGElement | null {
+        for (let y = top; y <= bottom; y += 7) {
+            const dot = { left: x - 4, right: x + 4, top: y - 4, bottom: y + 4 };
+            const box = [placed(x + 7, y + 4, content, "start"), placed(x - 7, y + 4, content, "end")].find((box) => this.fits(box));
+            if (!box || !this.fits(dot)) continue;
+            this.taken.push(dot);
+            return svg("g", { class: className }, svg("circle", { cx: x, cy: y, r: 2.5 }), this.put(box, content, className));
+        }
+        return null;
+    }
+
+    /** Within the plot, and over no other label. */
+    private fits(box: Box): boolean {
+        return box.left >= this.plot.left - 4 && box.right <= this.plot.right + 4 && box.top >= 0
+            && !this.taken.some((other) => box.left < other.right && box.right > other.left && box.top < other.bottom && box.bottom > other.top);
+    }
+
+    private put(place: Placed, content: string, className: string): SVGTextElement {
+        this.taken.push(place);
+        return text(place.x, place.y, content, place.anchor, className);
     }
 }

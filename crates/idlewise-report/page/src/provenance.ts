@@ -1,11 +1,12 @@
-// Provenance: on what the figures rest, what to doubt, and the command that makes them again.
+// Provenance: the command that makes the page again, and folded below it on what the figures rest.
 
 import { copyButton } from "./copy";
 import { el, shown } from "./dom";
-import type { BasisKind, Doubt, Facts, Machine } from "./format";
+import type { BasisKind, Facts, Machine } from "./format";
 import { section, type Section } from "./section";
 import { SortedTable } from "./table";
 import { energy, power, time } from "./units";
+import { grouped } from "./verdict";
 
 const MEANINGS: [BasisKind, string][] = [
     ["measured", "taken from hardware that ran"],
@@ -22,40 +23,25 @@ export function command(text: string): HTMLElement {
 
 export function provenance(facts: Facts): Section {
     const made = section("provenance", "Provenance", "");
-    const { notes } = facts;
-    made.body.append(el("h3", {}, "The command that makes this page again"), command(facts.command));
-    if (notes.basis.length) {
-        made.body.append(el("h3", {}, "What the figures rest on"),
-            el("dl", { class: "facts" }, ...MEANINGS.flatMap(([kind, meaning]) => {
-                const texts = notes.basis.filter(({ basis }) => basis === kind).map(({ text }) => shown(text));
-                return texts.length ? [el("dt", {}, el("span", { class: `tag ${kind}` }, kind)),
-                    el("dd", {}, texts.join(", "), el("span", { class: "meaning" }, ` (${meaning})`))] : [];
-            })));
-    }
-    const doubts = [...notes.doubts, ...facts.logs.flatMap((log) => log.doubts.map((doubt) => ({ ...doubt, about: doubt.about || log.name })))];
-    made.body.append(...doubtLists(doubts));
-    for (const machine of facts.machines) made.body.append(machineTable(machine).node, el("p", { class: "how" }, `Source: ${shown(machine.source)}`));
-    const items = [{ name: "program", value: facts.program }, ...facts.provenance];
-    made.body.append(el("h3", {}, "Versions and inputs"), el("dl", { class: "facts" },
-        ...items.flatMap(({ name, value }) => [el("dt", {}, shown(name)), el("dd", {}, shown(value))])));
-    return made;
-}
-
-function doubtLists(doubts: Doubt[]): HTMLElement[] {
-    const seen = new Set<string>();
-    const unique = doubts.filter(({ text, about }) => {
-        const key = `${about}\n${text}`;
-        return !seen.has(key) && seen.add(key);
+    const basis = MEANINGS.flatMap(([kind, meaning]) => {
+        const texts = facts.notes.basis.filter(({ basis }) => basis === kind).map(({ text }) => shown(text));
+        return texts.length ? [el("dt", {}, el("span", { class: `tag ${kind}` }, kind)),
+            el("dd", {}, texts.join(", "), el("span", { class: "meaning" }, ` (${meaning})`))] : [];
     });
-    const list = (doubts: Doubt[]) => el("ul", {}, ...doubts.map(({ text, about }) =>
-        el("li", {}, about && !text.startsWith(about) ? el("strong", {}, `${shown(about)}: `) : null, shown(text))));
-    const major = unique.filter((doubt) => !doubt.is_minor);
-    const minor = unique.filter((doubt) => doubt.is_minor);
-    return [
-        el("h3", {}, "Doubts"),
-        major.length ? list(major) : el("p", {}, "None that would change what you conclude."),
-        ...(minor.length ? [el("details", {}, el("summary", {}, `${minor.length} minor`), list(minor))] : []),
-    ];
+    // What several logs share is listed once.
+    const inputs = grouped(facts.provenance.filter(({ name }) => name !== "program").map(({ name, value }) => {
+        const log = facts.logs.find((log) => name.startsWith(`${log.name}: `))?.name ?? "";
+        return [`${log ? name.slice(log.length + 2) : name}\n${value}`, log];
+    }), facts.logs.length);
+    made.body.append(command(facts.command), el("details", {}, el("summary", {}, "Basis, machines, versions and inputs"),
+        ...(basis.length > 0 ? [el("h3", {}, "What the figures rest on"), el("dl", { class: "facts" }, ...basis)] : []),
+        ...facts.machines.map((machine) => machineTable(machine).node),
+        el("h3", {}, "Versions and inputs"),
+        el("dl", { class: "facts" }, el("dt", {}, "program"), el("dd", {}, shown(facts.program)), ...inputs.flatMap(([text, about]) => {
+            const [name, value] = text.split("\n");
+            return [el("dt", {}, shown(name)), el("dd", {}, shown(value), about && el("span", { class: "meaning" }, ` (${shown(about)})`))];
+        }))));
+    return made;
 }
 
 function machineTable(machine: Machine): SortedTable {

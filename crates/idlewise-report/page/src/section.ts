@@ -1,6 +1,5 @@
 // The frame of every section: a heading that can be linked to, a line that says how to read it, and the basis.
 
-import { copyButton } from "./copy";
 import { el, shown } from "./dom";
 
 export interface Section {
@@ -12,17 +11,16 @@ export interface Section {
     basis(text: string): void;
 }
 
-export function section(id: string, title: string, how: string, command?: string): Section {
+export function section(id: string, title: string, how: string): Section {
     const body = el("div", { class: "body" });
-    const says = el("span");
-    const line = el("p", { class: "basis", hidden: true }, says, command ? copyButton("copy the command", () => command) : null);
+    const line = el("p", { class: "basis", hidden: true });
     const node = el("section", { id, "aria-labelledby": `${id}-title`, tabindex: -1 },
         el("h2", { id: `${id}-title` }, title),
         how ? el("p", { class: "how" }, how) : null,
         body, line);
     const basis = (text: string) => {
         line.hidden = text === "";
-        says.textContent = shown(text);
+        line.textContent = shown(text);
     };
     return { id, node, body, title, basis };
 }
@@ -32,30 +30,25 @@ export function unknown(text: string): HTMLElement {
     return el("p", { class: "unknown" }, `Unknown: ${shown(text)}`);
 }
 
-/** Calls `show` when the section comes near the window, and then whenever it is asked to. What nobody looks at is
- *  neither decoded nor drawn. */
-export function lazily(made: Section, show: () => Promise<void> | void): () => void {
-    let isNear = false;
+/** Calls `show` after the page's first picture, and then whenever it is asked to. Until then, the section says that its
+ *  part of the file is being read. Nothing waits until somebody looks: a printer takes what is there. */
+export function later(made: Section, show: () => Promise<void> | void): () => void {
+    const reading = el("p", { class: "caption", role: "status" }, "Reading …");
+    made.body.prepend(reading);
+    let isReady = false;
     const run = async () => {
-        if (!isNear) return;
+        if (!isReady) return;
         try {
             await show();
+            reading.remove();
         } catch (error) {
             made.body.replaceChildren(unknown(`this part of the page cannot be read (${error instanceof Error ? error.message : error})`));
             throw error;
         }
     };
-    const observer = new IntersectionObserver((entries) => {
-        if (!entries.some((entry) => entry.isIntersecting)) return;
-        observer.disconnect();
-        begin();
-    }, { rootMargin: "600px" });
-    const begin = () => {
-        if (isNear) return;
-        isNear = true;
+    setTimeout(() => {
+        isReady = true;
         void run();
-    };
-    observer.observe(made.node);
-    addEventListener("beforeprint", begin);
+    });
     return () => void run();
 }

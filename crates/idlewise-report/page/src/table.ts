@@ -1,7 +1,7 @@
 // A table: sorted by any column, copied as CSV or Markdown, its rows perhaps a choice.
 
 import { copyButton } from "./copy";
-import { el, shown } from "./dom";
+import { el, scrolled, shown } from "./dom";
 import type { Cell, TableColumn } from "./format";
 
 export interface Row {
@@ -38,11 +38,10 @@ export class SortedTable {
             el("caption", {}, shown(title)),
             el("thead", {}, el("tr", {}, ...this.heads)),
             this.body);
-        const scroll = el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": shown(title) }, table);
         const tools = el("p", { class: "tools" },
             copyButton("copy as CSV", () => this.csv()),
             copyButton("copy as Markdown", () => this.markdown()));
-        this.node = el("div", { class: "table" }, scroll, tools);
+        this.node = el("div", { class: "table" }, scrolled(shown(title), table), tools);
     }
 
     show(rows: Row[]): this {

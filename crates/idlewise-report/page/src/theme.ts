@@ -46,13 +46,18 @@ export function themeButton(): HTMLButtonElement {
 }
 
 // Paper is white, whatever the theme: canvases are painted anew for it.
+// What is folded is there, too.
 let before: string | undefined;
+let folded: HTMLDetailsElement[] = [];
 addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll<HTMLDetailsElement>("details:not([open])")];
+    for (const details of folded) details.open = true;
     before = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = "light";
     for (const listener of listeners) listener();
 });
 addEventListener("afterprint", () => {
+    for (const details of folded) details.open = false;
     if (before) document.documentElement.dataset.theme = before;
     else delete document.documentElement.dataset.theme;
     for (const listener of listeners) listener();

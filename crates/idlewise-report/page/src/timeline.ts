@@ -7,7 +7,8 @@ import { button, el, shown } from "./dom";
 import type { Detail, Log } from "./format";
 import { gapDetails } from "./gap";
 import { onKey } from "./keys";
-import { lazily, section, unknown, type Section } from "./section";
+import { linkedGap, linkGap } from "./link";
+import { later, section, unknown, type Section } from "./section";
 import { TimelineView, type Shown } from "./timeline-view";
 import { onTheme, stateColours } from "./theme";
 import { count, energy, time } from "./units";
@@ -20,13 +21,17 @@ export interface Timeline {
 
 export function timeline(model: Model): Timeline {
     const made = section("when", "When",
-        "Each CPU’s idle time, in the state that the governor chose: the deeper, the darker. Bars are misses, as tall as the root of their regret: ▼ down for too deep, ▲ up for too shallow. Choose a gap to see what went into the decision.", model.facts.command);
+        "Each CPU’s idle time, in the state that the governor chose: the deeper, the darker. Bars are misses, as tall as the root of their regret: ▼ down for too deep, ▲ up for too shallow. Choose a gap to see what went into the decision.");
     const loader = new Loader(model);
     const status = el("p", { class: "status" });
     const note = el("div");
     const legend = el("ul", { class: "legend" });
     const details = el("div", { class: "details", "aria-live": "polite" });
-    const view = new TimelineView(status, (row) => void explain(row));
+    const view = new TimelineView(status, (row) => {
+        const gaps = loaded?.gaps;
+        if (gaps) linkGap(row === null ? null : { cpu: gaps.cpuOf(row).cpu, start: gaps.start[row] });
+        void explain(row);
+    });
     const tools = el("p", { class: "tools keysets" },
         button("◂ miss", () => step(-1), { title: "the previous miss on this CPU (p)" }),
         button("miss ▸", () => step(1), { title: "the next miss on this CPU (n)" }),
@@ -43,7 +48,7 @@ export function timeline(model: Model): Timeline {
     let loaded: Loaded | null = null;
     let asked = 0;
 
-    const show = lazily(made, async () => {
+    const show = later(made, async () => {
         const mine = ++asked;
         const log = chosenLog(model);
         if (log === null) {
@@ -51,10 +56,10 @@ export function timeline(model: Model): Timeline {
             note.replaceChildren(unknown("the page holds no gaps, only their sums."));
             return;
         }
-        if (!loaded) note.replaceChildren(el("p", { class: "caption" }, "Reading the gaps …"));
         const next = await loader.load(log);
         if (mine !== asked) return;
         const isSameLog = loaded?.log === next.log;
+        const linked = loaded ? null : linkedGap();
         loaded = next;
         ranking = null;
         ranked = -1;
@@ -63,6 +68,15 @@ export function timeline(model: Model): Timeline {
         legend.replaceChildren(...legendItems(model, next));
         made.basis("Gaps, wake reasons and recorded states: recorded. Stays, misses and ticks: simulated. Energy: as in the machine’s table.");
         view.show(next.gaps, next.lanes, next.recorded, next.skipped, next.reasons, isSameLog);
+        const row = linked && next.gaps.find(linked.cpu, linked.start);
+        if (row !== null) {
+            view.select(row, true);
+            view.zoomToSelected();
+            made.node.scrollIntoView();
+        } else if (!isSameLog) {
+            linkGap(null);
+            if (linked) note.append(unknown(`the gap that the address names, on CPU ${linked.cpu}: the page does not hold it.`));
+        }
         await explain(view.selected);
     });
 

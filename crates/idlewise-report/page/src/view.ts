@@ -1,6 +1,6 @@
 // What is looked at: chosen once, seen by every section.
 
-import type { Facts, Front, Governor, Machine, Result } from "./format";
+import type { Facts, Front, Governor, Log, Machine, Result } from "./format";
 
 export interface View {
     /** null: all logs together. */
@@ -21,14 +21,35 @@ export class Model {
 
     constructor(readonly facts: Facts) {
         const { logs, machines, prices } = facts;
-        const proper = this.proper();
         const price = prices[Math.min(1, prices.length - 1)];
         const share = price?.share ?? (price?.price_mw ?? 0) / (machines[0]?.full_price_mw || 1);
-        this.view = { log: logs.length === 1 ? 0 : null, machine: 0, governor: proper[0] ?? 0, against: null, share };
-        // Begin with the governor whose mistakes cost most: that is where there is something to see.
-        const dearest = this.results().filter((result) => proper.includes(result.governor))
-            .sort((a, b) => this.cost(b) - this.cost(a))[0];
-        if (dearest) this.view.governor = dearest.governor;
+        // The recording's own machine, if it was replayed.
+        const machine = Math.max(0, machines.findIndex(({ id }) => id === logs[0]?.machine));
+        this.view = { log: logs.length === 1 ? 0 : null, machine, governor: 0, against: null, share };
+        this.view.governor = this.inUse().governor;
+    }
+
+    /** The governor in use: the recorded one if all logs of the view agree on it, else menu, else the first. */
+    inUse(): { governor: number; isRecorded: boolean } {
+        const recorded = new Set(this.logs.map(({ governor }) => governor));
+        const find = (name: string | null) => this.proper().find((index) => name === this.governor(index).name);
+        const own = recorded.size === 1 ? find([...recorded][0]) : undefined;
+        return { governor: own ?? find("menu") ?? this.proper()[0] ?? 0, isRecorded: own !== undefined };
+    }
+
+    /** What the first numbers compare: the chosen governor, or else the cheapest, instead of `against`, or else of the
+     *  governor in use. `other` is missing if there is no second governor. */
+    contest(): { base: Result | undefined; other: Result | undefined } {
+        const results = this.results();
+        const base = results.find(({ governor }) => governor === (this.view.against ?? this.inUse().governor));
+        const others = results.filter((result) => result !== base);
+        const cheapest = others.filter(({ governor }) => this.proper().includes(governor)).sort((a, b) => this.cost(a) - this.cost(b))[0];
+        return { base, other: others.find(({ governor }) => governor === this.view.governor) ?? cheapest };
+    }
+
+    /** The logs that are looked at. */
+    get logs(): Log[] {
+        return this.view.log === null ? this.facts.logs : [this.facts.logs[this.view.log]];
     }
 
     /** The governors proper, without bounds and the oracle. */
@@ -104,6 +125,11 @@ export class Model {
     logName(log: number | null): string {
         return log === null ? `all ${this.facts.logs.length} logs` : this.facts.logs[log].name;
     }
+}
+
+/** The delay that this share of the wake-ups does not exceed. */
+export function quantileOf({ delays }: Result, share: number): number | null {
+    return delays.find(({ quantile }) => quantile >= share - 1e-12)?.ns ?? null;
 }
 
 /** A price as people say it. */

@@ -7,7 +7,7 @@ import { count, percent, time } from "./units";
 import type { Model } from "./view";
 
 export function wakes(model: Model): Section {
-    const made = section("wakes", "What ended the gaps", "", model.facts.command);
+    const made = section("wakes", "What ended the gaps", "");
     const number = (name: string, about: string) => ({ name, unit: "", about, better: null, is_text: false });
     const table = new SortedTable("Wake reasons", [{ ...number("woken by", ""), is_text: true }, number("gaps", ""), number("share", "of gaps"),
         number("idle time", "of these gaps together"), number("share of time", "of idle time"), number("mean gap", "")], { column: 1, isDown: true });
@@ -45,7 +45,7 @@ export function promotions(model: Model): Section | null {
     const has = model.facts.results.some(({ promotion_count, free_ipi_count }) => promotion_count || free_ipi_count);
     if (!has) return null;
     const made = section("promotions", "Promotions and free rides",
-        "A promotion is a stay that the CPU itself moved to a deeper state. A free ride is a wake-up by interrupt that a mere store would have done, because the CPU was watching memory.", model.facts.command);
+        "A promotion is a stay that the CPU itself moved to a deeper state. A free ride is a wake-up by interrupt that a mere store would have done, because the CPU was watching memory.");
     const number = (name: string, better: "more" | null) => ({ name, unit: "", about: "", better, is_text: false });
     const table = new SortedTable("Promotions and free rides", [{ ...number("governor", null), is_text: true }, number("promotions", null),
         number("free rides", "more"), number("share of gaps", "more")], { column: 2, isDown: true });

@@ -25,7 +25,7 @@ export function save(html) {
 }
 
 /** Opens a page. `errors` has what its console said and what it threw, `requests` what it asked for besides itself. */
-export async function open(html, { width = 1300, height = 900, theme = "light", address = save(html), ...more } = {}) {
+export async function open(html, { width = 1300, height = 900, theme = "light", address = save(html), prepare, ...more } = {}) {
     const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: "reduce", ...more });
     const page = await context.newPage();
     page.setDefaultTimeout(10_000);
@@ -42,6 +42,7 @@ export async function open(html, { width = 1300, height = 900, theme = "light", 
     const keep = (request) => request.url().split("#")[0] !== address.split("#")[0] && !isStopped(request) && requests.push(request.url());
     page.on("requestfinished", keep);
     page.on("requestfailed", keep);
+    await prepare?.(page);
     await page.goto(address);
     await page.waitForSelector("html.ready");
     return { page, errors, requests, close: () => context.close() };

@@ -91,8 +91,8 @@ test("without JavaScript the verdict can be read", async () => {
     await context.close();
 });
 
-const names = (page) => page.locator("#front tbody th").allTextContents();
-const regrets = async (page) => (await page.locator("#front tbody tr td:nth-child(2)").allTextContents()).map((text) => plain(text));
+const names = (page) => page.locator("#governors tbody th").allTextContents();
+const regrets = async (page) => (await page.locator("#governors tbody tr td:nth-child(2)").allTextContents()).map((text) => plain(text));
 
 test("the slider turns the lines of equal cost and sorts the table again", async () => {
     const { page, errors, close } = await open(usual);
@@ -116,7 +116,7 @@ test("the slider turns the lines of equal cost and sorts the table again", async
     const atFour = await names(page);
     assert.notDeepEqual(atFour, atZero, "another price, another order");
     assert.notDeepEqual(await regrets(page), regretsAtZero);
-    const numbers = (await page.locator("#front tbody tr td:nth-child(2)").allTextContents()).map((text) => parseFloat(text.replace(/\u202f/g, "")));
+    const numbers = (await page.locator("#governors tbody tr td:nth-child(2)").allTextContents()).map((text) => parseFloat(text.replace(/\u202f/g, "")));
     assert.deepEqual(numbers, [...numbers].sort((a, b) => a - b), "the cheapest comes first");
     assert.deepEqual(errors, []);
     await close();
@@ -124,15 +124,15 @@ test("the slider turns the lines of equal cost and sorts the table again", async
 
 test("a table sorts by each column and copies CSV with full precision, and Markdown", async () => {
     const { page, close } = await open(usual, { permissions: ["clipboard-read", "clipboard-write"] });
-    const energy = page.locator("#front thead button", { hasText: "energy" });
+    const energy = page.locator("#governors thead button", { hasText: "energy" });
     await energy.click();
-    assert.equal(await page.locator("#front thead th", { hasText: "energy" }).getAttribute("aria-sort"), "ascending");
+    assert.equal(await page.locator("#governors thead th", { hasText: "energy" }).getAttribute("aria-sort"), "ascending");
     const up = await names(page);
     await energy.click();
     assert.deepEqual(await names(page), up.reverse());
     const copied = async (place) => {
-        await page.locator("#front .tools button").nth(place).click();
-        await page.waitForFunction((place) => document.querySelectorAll("#front .tools button")[place].textContent === "copied", place);
+        await page.locator("#governors .tools button").nth(place).click();
+        await page.waitForFunction((place) => document.querySelectorAll("#governors .tools button")[place].textContent === "copied", place);
         return page.evaluate(() => navigator.clipboard.readText());
     };
     const csv = await copied(0);
@@ -171,7 +171,7 @@ test("everything can be reached and worked by keys alone", async () => {
     await page.locator("#lambda").focus();
     await page.keyboard.press("End");
     assert.match(plain(await page.locator("#lambda-value").textContent()), /λ=4/);
-    const teo = page.locator("#front tbody button", { hasText: "teo" });
+    const teo = page.locator("#governors tbody button", { hasText: "teo" });
     await teo.focus();
     await page.keyboard.press("Enter");
     assert.equal(await page.locator("select").nth(2).evaluate((list) => list.selectedOptions[0].textContent), "teo");
