@@ -384,6 +384,7 @@ golden: toolchain ## rewrite expected outputs and generated documents; review th
 	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --test golden
 	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --test golden
 	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --lib watch::view
+	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-park-bench pages_follow
 
 studies: toolchain ## run the five studies and rewrite docs/studies
 	@mkdir -p docs/studies
@@ -403,7 +404,7 @@ measured-preload: toolchain ## measure real programs with and without the librar
 
 .PHONY: measured
 measured: toolchain ## measure docs/park/measured.md again, with its figures and plots (7 minutes; leave the machine alone)
-	$(CARGO) run --release --package idlewise-park-bench -- measure park --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
+	$(CARGO) run --release --package idlewise-park-bench -- --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
 
 # Run by hand only: building promtool takes ten minutes and a gigabyte, unless Debian's package prometheus is there.
 PROMETHEUS = v0.305.0

@@ -34,17 +34,6 @@ use idlewise_report::shown_in_line;
 use crate::error::{Result, without_middle};
 use crate::screen::say;
 
-#[cfg(target_os = "linux")]
-pub use cmd::measure::park::{ParkBench, ParkRequest, PreparedPark};
-
-/// Like [`main`], with what `measure park` runs.
-#[cfg(target_os = "linux")]
-pub fn main_with_park(bench: &'static dyn ParkBench) -> ExitCode {
-    // Nobody else sets it.
-    let _ = cmd::measure::park::BENCH.set(bench);
-    main()
-}
-
 /// Runs the command that this process's arguments name.
 pub fn main() -> ExitCode {
     work_folder::end_with_bundle();

@@ -39,7 +39,7 @@ impl Progress {
     }
 
     /// For measuring, by milliseconds.
-    pub fn park(what: &'static str, time_ms: u64) -> Self {
+    pub fn time(what: &'static str, time_ms: u64) -> Self {
         Progress::new(what, time_ms, "{msg} {bar:32} {percent} % {eta} left")
     }
 

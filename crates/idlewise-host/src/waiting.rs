@@ -1,4 +1,4 @@
-//! Facts about a machine that can affect how long a waiting thread waits. `idlewise measure park`
+//! Facts about a machine that can affect how long a waiting thread waits. `idlewise-park-bench`
 //! records them with its figures.
 
 use crate::note::{self, CpuInfo};

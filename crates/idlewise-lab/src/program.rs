@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -80,4 +81,37 @@ pub fn command() -> io::Result<Command> {
     let mut command = Command::new(path);
     command.args(before);
     Ok(command)
+}
+
+/// Today's date in UTC.
+pub fn today() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let [year, month, day] = civil(seconds / 86_400);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+/// Converts days since 1970-01-01 to year, month and day ("chrono-Compatible Low-Level Date
+/// Algorithms", Howard Hinnant: years begin in March, so that the leap day is the last).
+fn civil(day: u64) -> [u64; 3] {
+    let day = day + 719_468;
+    let (era, day_of_era) = (day / 146_097, day % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    [year_of_era + era * 400 + u64::from(month <= 2), month, day]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_dates() {
+        assert_eq!(civil(0), [1970, 1, 1]);
+        assert_eq!(civil(11_016), [2000, 2, 29]);
+        assert_eq!(civil(20_454), [2026, 1, 1]);
+    }
 }

@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::columns::{Better, Heading, Unit, headings};
 use crate::{
     Column, advise, arena, cell, compare, counters, diff, export, histogram, info, ipi, machines,
-    park, predict, promotion, proxy, replay, residency, shared_states, simulate, states, switch,
-    timer, trial, validate, wakes, watch, why, why_menu,
+    predict, promotion, proxy, replay, residency, shared_states, simulate, states, switch, timer,
+    trial, validate, wakes, watch, why, why_menu,
 };
 
 /// A documented table.
@@ -118,10 +118,6 @@ fn read() -> Vec<Listed> {
 
 fn measured() -> Vec<Listed> {
     vec![
-        listed("", "`idlewise measure park`", &park::way_columns()),
-        listed("", "`idlewise measure park`, more threads than CPUs", &park::round_trip_columns()),
-        listed("", "`idlewise measure park`, calls that wait for nobody", &park::call_columns()),
-        listed("", "`idlewise measure park`, waits that time out", &park::timeout_columns()),
         listed("measure_ipi", "`idlewise measure ipi`, a CPU and a state", &ipi::columns()),
         listed("measure_ipi_all", "`idlewise measure ipi`, all of them", &ipi::all_columns()),
         listed("measure_timer", "`idlewise measure timer`", &timer::columns()),

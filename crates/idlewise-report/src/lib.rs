@@ -22,7 +22,6 @@
 //! | `arena.rs` | every governor in every cell of `idlewise arena`, and who wins |
 //! | `arena_plot.rs` | its plot of energy against delay |
 //! | `page/` | [`page::Page`]: the HTML page of `idlewise report` |
-//! | `park/` | what `idlewise measure park` measured: tables, goals, page, plots |
 //! | `forced.rs` | what measurements that force idle states have in common |
 //! | `ipi.rs` | what `idlewise measure ipi` measured: tables, histogram |
 //! | `trial/` | [`trial::Trial`]: a command under two settings in turns, and when that is decided |
@@ -74,7 +73,6 @@ pub mod machines;
 pub mod mail;
 mod notes;
 pub mod page;
-pub mod park;
 mod parquet;
 pub mod predict;
 pub mod promotion;
@@ -88,7 +86,7 @@ pub mod shared_states;
 mod shown;
 pub mod simulate;
 pub mod states;
-mod statistics;
+pub mod statistics;
 pub mod svg;
 pub mod switch;
 mod table;

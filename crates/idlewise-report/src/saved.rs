@@ -14,7 +14,6 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::park::{MachineFact, ParkFigures, ParkResult};
 use crate::statistics::RUN_COUNT_MIN;
 
 /// Into how many blocks a long series is divided.
@@ -211,6 +210,16 @@ pub struct Conditions {
     pub stolen_ratio: Option<f64>,
 }
 
+/// A fact about the machine that can affect waiting.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineFact {
+    /// The fact's name.
+    pub fact: String,
+    /// Its value; `None` if the machine does not show it.
+    pub value: Option<String>,
+}
+
 /// A saved measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saved {
@@ -243,9 +252,6 @@ impl Saved {
     pub fn from_json(text: &str) -> Result<Self, String> {
         let document: Value =
             serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
-        if document.get("runs").is_some() && document.get("settings").is_some() {
-            return ParkResult::from_json(text).map(|result| Saved::of_park(&result));
-        }
         let word = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
         let Some(measurement) = word("measurement") else {
             return Err(
@@ -269,7 +275,10 @@ impl Saved {
             machine,
             series: series.collect::<Result<_, String>>()?,
             doubt_count: document.get("doubts").and_then(Value::as_array).map_or(0, Vec::len),
-            run_count: 1,
+            run_count: document
+                .get("run_count")
+                .and_then(Value::as_u64)
+                .map_or(1, |count| count.max(1) as usize),
             // Files of older programs have none.
             conditions: vec![
                 document
@@ -363,55 +372,6 @@ impl Saved {
             self.series.push(series);
         }
         Ok(self)
-    }
-
-    fn of_park(result: &ParkResult) -> Self {
-        type Figure = (&'static str, SeriesUnit, fn(&ParkFigures) -> f64);
-        let ns = SeriesUnit::Nanoseconds;
-        let figures: [Figure; 4] = [
-            ("wake latency p50", ns, |way| way.wake_latency_p50_ns),
-            ("wake latency p99", ns, |way| way.wake_latency_p99_ns),
-            ("send cost p50", ns, |way| way.send_cost_p50_ns),
-            ("CPU", SeriesUnit::Ratio, |way| way.cpu_ratio),
-        ];
-        let mut series: Vec<SavedSeries> = Vec::new();
-        for run in &result.runs {
-            for workload in &run.workloads {
-                for way in &workload.ways {
-                    for (figure, unit, value) in figures {
-                        let block = Block::of(value(way));
-                        let is_it = |one: &&mut SavedSeries| {
-                            one.figure == figure
-                                && one.place == workload.workload
-                                && one.setting == way.way
-                        };
-                        match series.iter_mut().find(is_it) {
-                            Some(known) => known.blocks.push(block),
-                            None => series.push(SavedSeries {
-                                figure: figure.to_owned(),
-                                place: workload.workload.clone(),
-                                setting: way.way.clone(),
-                                unit,
-                                statistic: Statistic::Median,
-                                better: Some(BetterValue::Lower),
-                                blocks: vec![block],
-                            }),
-                        }
-                    }
-                }
-            }
-        }
-        Saved {
-            measurement: "park".to_owned(),
-            program: result.program.clone(),
-            date: result.date.clone(),
-            machine: result.machine.clone(),
-            series,
-            doubt_count: result.doubts.len(),
-            run_count: result.runs.len(),
-            conditions: Vec::new(),
-            doubts: Vec::new(),
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Medians over runs, and confidence intervals by resampling.
 
 /// The median; `None` if there are no values.
-pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     if values.is_empty() {
         return None;
@@ -21,17 +21,17 @@ const CONFIDENCE: f64 = 0.95;
 
 /// A figure, with one value for each run.
 #[derive(Clone, Debug)]
-pub(crate) struct Series(Vec<f64>);
+pub struct Series(Vec<f64>);
 
 impl Series {
     /// Returns `None` if a run has no value.
-    pub(crate) fn new(values: impl IntoIterator<Item = Option<f64>>) -> Option<Self> {
+    pub fn new(values: impl IntoIterator<Item = Option<f64>>) -> Option<Self> {
         let values = values.into_iter().collect::<Option<Vec<f64>>>()?;
         (!values.is_empty()).then_some(Series(values))
     }
 
     /// The median over the drawn runs.
-    pub(crate) fn median(&self, drawn: &[usize]) -> f64 {
+    pub fn median(&self, drawn: &[usize]) -> f64 {
         median(drawn.iter().map(|&run| self.0[run])).unwrap_or(f64::NAN)
     }
 }
@@ -42,10 +42,7 @@ impl Series {
 /// interval is the middle 95 % of the resulting statistics. Whole runs are drawn, because values to
 /// be compared were measured in the same run. The draws are always the same, so a result has one
 /// verdict. With fewer than [`RUN_COUNT_MIN`] runs there is no interval.
-pub(crate) fn estimate(
-    run_count: usize,
-    statistic: impl Fn(&[usize]) -> f64,
-) -> (f64, Option<[f64; 2]>) {
+pub fn estimate(run_count: usize, statistic: impl Fn(&[usize]) -> f64) -> (f64, Option<[f64; 2]>) {
     let mut drawn: Vec<usize> = (0..run_count).collect();
     let measured = statistic(&drawn);
     if run_count < RUN_COUNT_MIN {

@@ -1,18 +1,19 @@
-//! What `idlewise measure park` runs, and the process that tries MWAITX.
+//! What the program measures, and the process that tries MWAITX.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use idlewise_cli::{ParkBench, ParkRequest, PreparedPark};
 use idlewise_host::{Relation, Root, load_average, steal_ticks, waiting_facts};
+use idlewise_lab::program::today;
 use idlewise_probe::{waiter_cpu, waker_cpu};
-use idlewise_report::park::{
-    CallFigures, MachineFact, MwaitxFinding, ParkFigures, ParkResult, ParkRole, ParkRun,
-    ParkWorkload, RUN_COUNT_MIN, RoundTrips, TimeoutFigures,
-};
+use idlewise_report::saved::MachineFact;
 use idlewise_report::{CountedDoubt, Notes};
 use serde_json::json;
 
+use crate::report::{
+    CallFigures, MwaitxFinding, ParkFigures, ParkResult, ParkRole, ParkRun, ParkSettings,
+    ParkWorkload, RUN_COUNT_MIN, RoundTrips, TimeoutFigures,
+};
 use crate::{
     Contender, FUTEX, Figures, Load, MWAITX, OURS, REFUSED_STATUS, Settings, Workload, call_costs,
     contenders, mwaitx_missing, probe_mwaitx, run, throughput, timeout_costs,
@@ -43,15 +44,18 @@ pub fn try_instructions() -> ExitCode {
     if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All contenders on all workloads.
-pub struct Bench;
-
-impl ParkBench for Bench {
-    fn prepare(&self, request: ParkRequest) -> Result<Box<dyn PreparedPark>, String> {
-        let load = load(&request)?;
-        let workloads = workloads(&request)?;
-        Ok(Box::new(Prepared { request, workloads, load }))
-    }
+/// What is asked for.
+pub struct ParkRequest {
+    /// The workloads' names; the default ones if there is neither any nor a log.
+    pub workloads: Vec<String>,
+    /// A log's name, and its first gaps.
+    pub log: Option<(String, Vec<u64>)>,
+    /// What is saved of the options.
+    pub settings: ParkSettings,
+    /// How often all is measured.
+    pub run_count: u64,
+    /// Whether to wait by MWAITX too.
+    pub try_mwaitx: bool,
 }
 
 fn workloads(request: &ParkRequest) -> Result<Vec<Workload>, String> {
@@ -94,18 +98,34 @@ fn load(request: &ParkRequest) -> Result<Load, String> {
     }
 }
 
-struct Prepared {
+/// A measurement that can begin: all contenders on all workloads.
+pub struct Bench {
     request: ParkRequest,
     workloads: Vec<Workload>,
     load: Load,
 }
 
-impl PreparedPark for Prepared {
-    fn workload_names(&self) -> Vec<String> {
+impl Bench {
+    /// Checks what is asked for.
+    ///
+    /// # Errors
+    /// Fails if a workload has no such name, or if this machine cannot measure it.
+    pub fn prepare(request: ParkRequest) -> Result<Self, String> {
+        let load = load(&request)?;
+        let workloads = workloads(&request)?;
+        Ok(Bench { request, workloads, load })
+    }
+
+    /// Returns the names of its workloads, in their order.
+    pub fn workload_names(&self) -> Vec<String> {
         self.workloads.iter().map(Workload::to_string).collect()
     }
 
-    fn measure(self: Box<Self>, progress: &dyn Fn(u64, u64)) -> Result<ParkResult, String> {
+    /// Measures, and says how many milliseconds of how many are done.
+    ///
+    /// # Errors
+    /// Fails if a process cannot be started.
+    pub fn measure(self, progress: &dyn Fn(u64, u64)) -> Result<ParkResult, String> {
         let root = Root::live();
         let mut ways = contenders();
         let mwaitx = self.request.try_mwaitx.then(try_mwaitx).transpose()?;
@@ -139,8 +159,8 @@ impl PreparedPark for Prepared {
         let cpus = (waker_cpu() as u16, waiter_cpu() as u16);
         let machine = waiting_facts(&root, cpus.0, cpus.1).into_iter();
         Ok(ParkResult {
-            program: self.request.program,
-            date: self.request.date,
+            program: concat!("idlewise-park-bench ", env!("CARGO_PKG_VERSION")).to_owned(),
+            date: today(),
             machine: machine
                 .map(|(fact, value)| MachineFact { fact: fact.to_owned(), value })
                 .collect(),
@@ -150,9 +170,7 @@ impl PreparedPark for Prepared {
             doubts,
         })
     }
-}
 
-impl Prepared {
     fn measure_once(
         &self,
         ways: &[Contender],

@@ -1,16 +1,27 @@
-//! The command, with a `measure park` that measures.
+//! Measures ways to wait for another thread.
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
-    use idlewise_park_bench::{Bench, PROBE_MWAITX, try_instructions};
+    use std::process::ExitCode;
+
+    use clap::Parser;
+    use idlewise_lab::error::Failure;
+    use idlewise_park_bench::{Command, PROBE_MWAITX, try_instructions};
+    use idlewise_report::shown_in_line;
 
     if std::env::args().nth(1).as_deref() == Some(PROBE_MWAITX) {
         return try_instructions();
     }
-    idlewise_cli::main_with_park(&Bench)
+    match Command::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
+        Err(Failure::Message(message) | Failure::Lines(message)) => {
+            #[expect(clippy::disallowed_macros, reason = "the text is safe to show")]
+            let () = eprintln!("idlewise-park-bench: {}", shown_in_line(&message));
+            ExitCode::from(2)
+        }
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn main() -> std::process::ExitCode {
-    idlewise_cli::main()
-}
+fn main() {}

@@ -1,16 +1,18 @@
-//! `idlewise measure park`. Figures depend on the machine; statements about them are tested.
+//! The program. Figures depend on the machine; statements about them are tested.
 
 #![cfg(target_os = "linux")]
 
 use std::path::Path;
 use std::process::{Command, Output};
 
+use idlewise_park_bench::report::{ParkResult, to_markdown};
+use idlewise_report::saved::{Block, Saved, SavedSeries};
 use serde_json::Value;
 
 fn bench(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise-park-bench"));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    command.current_dir(root).args(["measure", "park"]).args(arguments).output().unwrap()
+    command.current_dir(root).args(arguments).output().unwrap()
 }
 
 fn stdout(arguments: &[&str]) -> String {
@@ -105,4 +107,68 @@ fn says_where_there_is_no_sibling_to_be_busy() {
 fn refuses_what_is_no_workload() {
     let message = failure(&["--workload", "storm:5"]);
     assert!(message.contains("'storm:5' is no workload"), "{message}");
+}
+
+/// A saved measurement becomes a page with figures and plots. Repeating that changes nothing.
+#[test]
+fn makes_a_page_of_what_was_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.md");
+    let page = page.to_str().unwrap();
+    let saved = "park/idlewise-park-bench/tests/golden/park-result.json";
+    stdout(&["--from", saved, "--page", page]);
+    let files = || {
+        ["page.md", "page.json", "page-poisson-20.svg"]
+            .map(|name| std::fs::read_to_string(folder.path().join(name)).expect(name))
+    };
+    let first = files();
+    assert!(first[0].contains("](page-poisson-20.svg)"), "{}", first[0]);
+    let figures = folder.path().join("page.json");
+    let figures = figures.to_str().unwrap();
+    let message = failure(&["--from", figures, "--page", page]);
+    assert!(message.contains("exists") && message.contains("--force"), "{message}");
+    stdout(&["--from", figures, "--page", page, "--force"]);
+    assert!(files() == first, "a page of the same figures differs");
+    let message = failure(&["--from", page]);
+    assert!(message.contains("page.md: no JSON: "), "{message}");
+    let message = failure(&["--from", saved, "--page", "page.html"]);
+    assert!(message.contains("page.html: name a file that ends in .md"), "{message}");
+    let both = ["--from", saved, "--wakes", "100"];
+    assert_eq!(bench(&both).status.code(), Some(2));
+}
+
+/// The page of the documentation follows from its figures, and so does that of a fixed measurement. `make golden`
+/// rewrites both.
+#[test]
+fn pages_follow_from_their_figures() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for page in [root.join("tests/golden/park-page.md"), root.join("../../docs/park/measured.md")] {
+        let stem = page.file_stem().unwrap().to_str().unwrap();
+        let figures = page.with_file_name(stem.replace("-page", "-result") + ".json");
+        let result = ParkResult::from_json(&std::fs::read_to_string(figures).unwrap()).unwrap();
+        let made = to_markdown(&result, stem);
+        if std::env::var("IDLEWISE_GOLDEN").is_ok_and(|value| value == "rewrite") {
+            std::fs::write(&page, &made).unwrap();
+        }
+        assert!(std::fs::read_to_string(&page).unwrap() == made, "{} is stale", page.display());
+    }
+}
+
+/// `idlewise compare` reads what is saved: a block for each run.
+#[test]
+fn what_is_saved_can_be_compared() {
+    let saved = "park/idlewise-park-bench/tests/golden/park-result.json";
+    let document = json(&["--from", saved, "--json"]);
+    let schema = include_str!("../result-schema.json");
+    let validator = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+    let errors: Vec<_> = validator.iter_errors(&document).map(|one| one.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    let read = Saved::from_json(&document.to_string()).unwrap();
+    let result = ParkResult::from_json(&document.to_string()).unwrap();
+    let way = &result.runs[1].workloads[0].ways[2];
+    let is_it = |one: &&SavedSeries| one.figure == "wake latency p99" && one.setting == way.way;
+    let series = read.series.iter().find(is_it).unwrap();
+    assert_eq!(series.blocks.len(), result.runs.len());
+    assert_eq!(series.blocks[1], Block::of(way.wake_latency_p99_ns));
+    assert_eq!((read.run_count, read.measurement.as_str()), (result.runs.len(), "park"));
 }

@@ -126,7 +126,7 @@ fn two_settings_of_one_file_can_be_compared() {
     assert_refused(&wrong, &["both.json", "nothing was measured of 'C6'", "it has C0.2, POLL"]);
 }
 
-/// What `measure park` saves has a figure for each run.
+/// What `idlewise-park-bench` saves has a figure for each run.
 #[test]
 fn runs_of_park_are_compared_by_their_medians() {
     let saved = "docs/park/measured.json";

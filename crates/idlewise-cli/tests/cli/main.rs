@@ -42,7 +42,6 @@ mod measure;
 mod measure_states;
 mod outputs;
 mod page;
-mod park;
 mod perfetto;
 #[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
 mod perfetto_writer;

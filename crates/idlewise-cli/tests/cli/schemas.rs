@@ -56,7 +56,7 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
 
 /// A command line for each schema whose command runs anywhere. The others need a kernel or a
 /// prepared folder, so the tests of `record` and `measure` validate theirs.
-const COMMANDS: [&str; 27] = [
+const COMMANDS: [&str; 26] = [
     "advise traces/h-pingpong.parquet --machine spr --cpus 0 --slo p99=50us",
     "predict FOLDER/ping-pong.parquet --governor menu",
     "replay traces/s-softirq500.parquet --machine spr --governor menu --governor oracle",
@@ -80,7 +80,6 @@ const COMMANDS: [&str; 27] = [
     "machines spr",
     "boot --cpuid crates/idlewise-study/boot-machines/machines.txt",
     "measure wakes --from traces/q-menu-6.12.trace.dat.xz",
-    "measure park --from docs/park/measured.json",
     "measure switch --way futex --slices 2 --slice-ms 1",
     "compare crates/idlewise-cli/tests/saved/halt.json crates/idlewise-cli/tests/saved/mwait.json",
     "verify decisions conformance/decisions/6.12-teo-spr-hz250.csv.xz",

@@ -1,6 +1,6 @@
 use super::*;
-use crate::park::MachineFact;
 use crate::saved::Block;
+use crate::saved::MachineFact;
 
 fn fact(fact: &str, value: &str) -> MachineFact {
     MachineFact { fact: fact.to_owned(), value: Some(value.to_owned()) }

@@ -363,7 +363,6 @@ mod tests {
             ("simulate --list", "--list cannot be in a bundle"),
             ("replay --help", "the bundled command"),
             ("replay --no-such-option", "unexpected argument"),
-            ("measure park --from x", "--from cannot be in a bundle"),
         ] {
             let message = parse(line).err().unwrap_or_else(|| panic!("{line} is accepted"));
             assert!(message.contains(part), "{message:?} has no {part:?}");

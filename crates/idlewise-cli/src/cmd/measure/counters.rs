@@ -359,7 +359,7 @@ impl Counters {
             (None, None) => DURATION,
             (None, Some(_)) => Duration::MAX,
         };
-        let bar = Progress::park("counting", all.as_millis().min(u128::from(u32::MAX)) as u64);
+        let bar = Progress::time("counting", all.as_millis().min(u128::from(u32::MAX)) as u64);
         let start = Instant::now();
         let mut slices = Slices::default();
         let mut before = meters.read();
@@ -399,7 +399,7 @@ impl Counters {
         let each = self.slice + self.settle;
         let wished = self.duration.unwrap_or(DURATION_AB).as_secs_f64() / each.as_secs_f64();
         let turn_count = (wished / 4.0).ceil().max(1.0) as u64 * 4;
-        let bar = Progress::park("counting", turn_count);
+        let bar = Progress::time("counting", turn_count);
         let mut slices = Slices::default();
         let mut count = || -> Result<()> {
             for turn in 0..turn_count {
@@ -573,7 +573,7 @@ impl Counters {
     }
 }
 
-fn facts(root: &Root) -> Vec<idlewise_report::park::MachineFact> {
+fn facts(root: &Root) -> Vec<idlewise_report::saved::MachineFact> {
     let cpu = root.online_cpus().first().copied().unwrap_or_default();
     machine_facts(root, Pair { waker_cpu: cpu, waiter_cpu: cpu })
 }

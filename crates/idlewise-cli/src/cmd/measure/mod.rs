@@ -7,7 +7,6 @@
 //! | `states/` | `measure states`: how long leaving each idle state takes |
 //! | `energy.rs` | `measure residency` and `measure power`: what idle states draw, and when they pay |
 //! | `wakes.rs` | `measure wakes`: who wakes idle CPUs, and how |
-//! | `park.rs` | `measure park`: ways to wait for another thread, side by side |
 //! | `proxy.rs` | the first two from user space, where there is no module |
 //! | `switch.rs` | `measure switch`: two threads that pass a token |
 //! | `counters.rs` | `measure counters`: counters of the processor and of the kernel |
@@ -19,8 +18,6 @@ mod counters;
 mod energy;
 mod forced;
 mod ipi;
-#[cfg(target_os = "linux")]
-pub mod park;
 mod proxy;
 pub(super) mod saving;
 #[cfg(target_os = "linux")]
@@ -53,8 +50,6 @@ enum What {
     Switch(switch::Switch),
     Counters(counters::Counters),
     Wakes(wakes::Wakes),
-    #[cfg(target_os = "linux")]
-    Park(park::Park),
 }
 
 impl Measure {
@@ -73,8 +68,6 @@ impl Measure {
             What::Switch(switch) => switch.run(),
             What::Counters(counters) => counters.run(),
             What::Wakes(wakes) => wakes.run(),
-            #[cfg(target_os = "linux")]
-            What::Park(park) => park.run(),
         }
     }
 }

@@ -213,7 +213,7 @@ fn proxy_notes(
 }
 
 /// Facts about the machine of a plan.
-pub fn facts(root: &Root, plan: &MeasurementPlan) -> Vec<idlewise_report::park::MachineFact> {
+pub fn facts(root: &Root, plan: &MeasurementPlan) -> Vec<idlewise_report::saved::MachineFact> {
     let waiter_cpu = plan.targets.first().map_or(0, |target| target.cpu);
     machine_facts(root, Pair { waker_cpu: plan.source.unwrap_or(waiter_cpu), waiter_cpu })
 }

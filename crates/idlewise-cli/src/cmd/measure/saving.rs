@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use idlewise_host::{CpuTicks, Root, cpu_ticks, waiting_facts};
+use idlewise_lab::program::today;
 use idlewise_report::Notes;
-use idlewise_report::park::MachineFact;
-use idlewise_report::saved::{Conditions, SavedSeries};
+use idlewise_report::saved::{Conditions, MachineFact, SavedSeries};
 use serde_json::{Value, json};
 
 /// This program, with its version.
@@ -72,37 +72,4 @@ pub fn saved(
     document["bases"] = notes.bases_json();
     document["doubts"] = json!(notes.counted_doubts());
     document
-}
-
-/// Today's date in UTC.
-pub fn today() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let [year, month, day] = civil(seconds / 86_400);
-    format!("{year}-{month:02}-{day:02}")
-}
-
-/// Converts days since 1970-01-01 to year, month and day ("chrono-Compatible Low-Level Date
-/// Algorithms", Howard Hinnant: years begin in March, so that the leap day is the last).
-fn civil(day: u64) -> [u64; 3] {
-    let day = day + 719_468;
-    let (era, day_of_era) = (day / 146_097, day % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    [year_of_era + era * 400 + u64::from(month <= 2), month, day]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_have_dates() {
-        assert_eq!(civil(0), [1970, 1, 1]);
-        assert_eq!(civil(11_016), [2000, 2, 29]);
-        assert_eq!(civil(20_454), [2026, 1, 1]);
-    }
 }

@@ -185,7 +185,7 @@ impl Switch {
             })
             .collect();
         let time_ms = u64::from(self.slices) * self.slice_ms * cases.len() as u64;
-        let bar = Progress::park("measuring", time_ms);
+        let bar = Progress::time("measuring", time_ms);
         for slice in 0..self.slices as usize {
             for turn in 0..cases.len() {
                 // Forwards, then backwards: no case always follows the same one.

@@ -1,9 +1,10 @@
-//! The saved measurements of `idlewise measure park`, from which all tables and verdicts follow.
+//! The saved measurements, from which all tables and verdicts follow.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::CountedDoubt;
+use idlewise_report::CountedDoubt;
+use idlewise_report::saved::MachineFact;
 
 /// The version of the saved form, which `--json` prints too. Other versions are rejected.
 pub const RESULT_SCHEMA: u32 = 1;
@@ -26,16 +27,6 @@ pub struct ParkResult {
     pub runs: Vec<ParkRun>,
     /// Reasons to distrust it.
     pub doubts: Vec<CountedDoubt>,
-}
-
-/// A fact about the machine that can affect waiting.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MachineFact {
-    /// The fact's name.
-    pub fact: String,
-    /// Its value; `None` if the machine does not show it.
-    pub value: Option<String>,
 }
 
 /// The settings of a measurement.
@@ -188,7 +179,7 @@ impl ParkResult {
             serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
         let mut fields = document.as_object().cloned().unwrap_or_default();
         // Values that are derived from the rest are not read: verdicts and bases.
-        for derived in ["goals", "bases", "basis"] {
+        for derived in ["goals", "bases", "basis", "measurement", "run_count", "series"] {
             fields.remove(derived);
         }
         // Before there was a `schema`, the number was called `format`.
@@ -199,7 +190,7 @@ impl ParkResult {
                 return Err(format!("its schema is {schema}; this idlewise reads {RESULT_SCHEMA}"));
             }
             None => {
-                return Err("not a measurement of `idlewise measure park --page`".to_owned());
+                return Err("not a measurement of idlewise-park-bench".to_owned());
             }
         }
         // And doubts were plain sentences.

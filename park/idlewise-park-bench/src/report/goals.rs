@@ -9,7 +9,9 @@ use serde_json::json;
 use super::result::{
     CallFigures, ParkFigures, ParkResult, ParkRole, ParkRun, RoundTrips, TimeoutFigures,
 };
-use crate::statistics::{Series, estimate};
+use idlewise_report::statistics::{Series, estimate};
+
+use crate::{CHANNEL_ITEM, READY_TOKEN, SET_TOKEN};
 
 words! {
     /// The verdict on a goal.
@@ -129,9 +131,6 @@ pub fn judge(result: &ParkResult) -> Vec<Goal> {
     goals
 }
 
-const READY_TOKEN: &str = "unpark and park of a ready token";
-const SET_TOKEN: &str = "unpark of a set token";
-const CHANNEL_ITEM: &str = "an item through a channel of 1024";
 const FRONT_MEAN: &str = "behind the front of fixed spins, mean latency";
 const FRONT_P50: &str = "behind the front of fixed spins, median latency";
 const FRONT_P99: &str = "behind the front of fixed spins, 99th percentile";

@@ -1,41 +1,37 @@
-//! `idlewise measure park`: compares ways to wait for another thread.
+//! The options, and the files that are written.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::OnceLock;
 
-use idlewise_report::TextStyle;
-use idlewise_report::park::{
-    ParkResult, ParkSettings, RESULT_SCHEMA, RUN_COUNT_MIN, plot_name, to_markdown, to_svg, to_text,
+use clap::Parser;
+use idlewise_lab::error::{Failure, Result};
+use idlewise_lab::input::{NamedLog, read_text_at_most};
+use idlewise_lab::unpack::Unpacking;
+use idlewise_report::{TextStyle, shown_in_line};
+use idlewise_trace::{OutputFile, OutputOptions};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::report::{
+    ParkResult, ParkSettings, RUN_COUNT_MIN, plot_name, to_markdown, to_svg, to_text,
 };
-use idlewise_trace::OutputFile;
-
-use super::saving::{PROGRAM, today};
-use crate::error::{Failure, Result};
-use crate::input::{NamedLog, read_text_at_most};
-use crate::output;
-use crate::progress::Progress;
-use crate::screen::{self, Numbered};
-use crate::signals;
-use crate::unpack::Unpacking;
+use crate::{Bench, ParkRequest};
 
 const EXAMPLES: &str = "\
-Examples (what measures is the program idlewise-park-bench, in park/):
+Examples:
   # All ways to wait, five workloads, seven runs (three minutes)
-  idlewise measure park
+  idlewise-park-bench
 
   # One workload, more wakes, and a plot of latency against CPU time
-  idlewise measure park --workload poisson:20 --wakes 5000 --plot poisson.svg
+  idlewise-park-bench --workload poisson:20 --wakes 5000 --plot poisson.svg
 
   # The gaps of a log, while a busy thread runs on each CPU
-  idlewise measure park --log traces/s-softirq500.parquet --oversubscribed
+  idlewise-park-bench --log traces/s-softirq500.parquet --oversubscribed
 
   # The page of the documentation: measured.md, measured.json, a plot of each workload
-  idlewise measure park --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
+  idlewise-park-bench --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
 
   # The same page again, from what was measured then
-  idlewise measure park --from docs/park/measured.json --page docs/park/measured.md --force
+  idlewise-park-bench --from docs/park/measured.json --page docs/park/measured.md --force
 
 Only ratios within one run mean anything. Keep other programs off the machine meanwhile. Exit status: 0
 whether or not the goals are met, or 2 on bad input.";
@@ -47,9 +43,9 @@ whether or not the goals are met, or 2 on bad input.";
 /// it delays. Also measured: round trips with more threads than CPUs, calls that find nobody waiting, and waits
 /// that time out. Figures are medians of the runs. A goal is met or not met only if the whole 95 % bootstrap
 /// interval says so; otherwise it is undecided. All figures are measured.
-#[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub struct Park {
+#[derive(Parser)]
+#[command(version, after_help = EXAMPLES)]
+pub struct Command {
     /// A workload: poisson:US (mean gap), periodic:US (gap) or bursty:US (pause between bursts); may be
     /// repeated
     /// [default: poisson:20, poisson:50, periodic:50, bursty:1000, periodic:1000]
@@ -108,90 +104,53 @@ pub struct Park {
 /// The largest saved measurement that is read.
 const RESULT_BYTE_COUNT_MAX: u64 = 64 << 20;
 
-/// What measures. This command has none, because it would bring all libraries that are measured: the program of `park/`
-/// has one ([`crate::main_with_park`]).
-pub trait ParkBench: Sync {
-    /// Checks what is asked for.
-    ///
-    /// # Errors
-    /// Fails if a workload has no such name, or if this machine cannot measure it.
-    fn prepare(&self, request: ParkRequest) -> Result<Box<dyn PreparedPark>, String>;
+enum Source {
+    Saved(ParkResult),
+    Bench(Bench),
 }
 
-/// A measurement that can begin.
-pub trait PreparedPark {
-    /// Returns the names of its workloads, in their order.
-    fn workload_names(&self) -> Vec<String>;
-
-    /// Measures, and says how many milliseconds of how many are done.
-    ///
-    /// # Errors
-    /// Fails if a process cannot be started.
-    fn measure(self: Box<Self>, progress: &dyn Fn(u64, u64)) -> Result<ParkResult, String>;
-}
-
-/// What the options ask for.
-pub struct ParkRequest {
-    /// The workloads' names; the default ones if there is neither any nor a log.
-    pub workloads: Vec<String>,
-    /// A log's name, and its first gaps.
-    pub log: Option<(String, Vec<u64>)>,
-    /// What is saved of the options.
-    pub settings: ParkSettings,
-    /// How often all is measured.
-    pub run_count: u64,
-    /// Whether to wait by MWAITX too.
-    pub try_mwaitx: bool,
-    /// Name and version of this program.
-    pub program: String,
-    /// Today.
-    pub date: String,
-}
-
-/// What [`crate::main_with_park`] was given.
-pub static BENCH: OnceLock<&'static dyn ParkBench> = OnceLock::new();
-
-const NO_BENCH: &str = "this idlewise does not measure ways to wait, only reads what was measured (--from); the program \
-     idlewise-park-bench does (`make measured` builds it)";
-
-impl Park {
+impl Command {
     /// Measures and prints the result.
-    pub fn run(self) -> Result<ExitCode> {
-        signals::clean_up_first()?;
-        let prepared: Box<dyn PreparedPark> = match &self.from {
-            Some(path) => Box::new(Saved(read_result(path)?)),
-            None => self.prepare()?,
+    ///
+    /// # Errors
+    /// Fails on bad input, and if something cannot be written.
+    pub fn run(self) -> Result<()> {
+        let source = match &self.from {
+            Some(path) => Source::Saved(read_result(path)?),
+            None => Source::Bench(self.prepare()?),
         };
-        let names = prepared.workload_names();
+        let names = match &source {
+            Source::Saved(result) => result.workloads().map(|one| one.workload.clone()).collect(),
+            Source::Bench(bench) => bench.workload_names(),
+        };
         // Fail before minutes of measuring, not after.
         let inputs: Vec<&Path> =
             [&self.log, &self.from].into_iter().flatten().map(PathBuf::as_path).collect();
-        let plot = self.plot.as_deref().map(|path| output::create(path, self.force, &inputs));
-        let plot = plot.transpose()?;
-        let page = self.page.as_deref().map(|path| Page::create(path, &names, &self));
-        let page = page.transpose()?;
-        let to_stdout =
-            plot.iter().chain(page.as_ref().map(|page| &page.text)).find(|file| file.is_stdout());
-        let mut out = to_stdout.map_or(screen::stdout as _, output::report_of)();
+        let plot =
+            self.plot.as_deref().map(|path| create(path, self.force, &inputs)).transpose()?;
+        let page =
+            self.page.as_deref().map(|path| Page::create(path, &names, &self)).transpose()?;
 
-        let result = measure(prepared)?;
-        let last = result.workloads().last();
-        if let (Some(plot), Some(workload)) = (plot, last) {
-            output::write(plot, to_svg(&result, workload))?;
+        let result = match source {
+            Source::Saved(result) => result,
+            Source::Bench(bench) => measure(bench)?,
+        };
+        if let (Some(plot), Some(workload)) = (plot, result.workloads().last()) {
+            write(plot, &to_svg(&result, workload))?;
         }
         if let Some(page) = page {
             page.write(&result)?;
         }
-        if self.json {
-            out.json(RESULT_SCHEMA, &result.to_json())?;
-        } else {
-            out.write_all(to_text(&result, &TextStyle::for_stdout()).as_bytes())?;
-        }
-        Ok(ExitCode::SUCCESS)
+        let text = match self.json {
+            true => format!("{:#}\n", result.to_json()),
+            false => to_text(&result, &TextStyle::for_stdout()),
+        };
+        #[expect(clippy::disallowed_methods, reason = "the text is safe to show")]
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(())
     }
 
-    fn prepare(&self) -> Result<Box<dyn PreparedPark>> {
-        let bench = BENCH.get().ok_or_else(|| Failure::new(NO_BENCH))?;
+    fn prepare(&self) -> Result<Bench> {
         let log =
             self.log.as_deref().map(|path| recorded(path, self.wakes as usize)).transpose()?;
         let request = ParkRequest {
@@ -205,35 +164,32 @@ impl Park {
             },
             run_count: self.runs,
             try_mwaitx: self.try_mwaitx,
-            program: PROGRAM.to_owned(),
-            date: today(),
         };
-        bench.prepare(request).map_err(Failure::new)
+        Bench::prepare(request).map_err(Failure::new)
     }
 }
 
-/// What was measured before.
-struct Saved(ParkResult);
-
-impl PreparedPark for Saved {
-    fn workload_names(&self) -> Vec<String> {
-        self.0.workloads().map(|one| one.workload.clone()).collect()
-    }
-
-    fn measure(self: Box<Self>, _: &dyn Fn(u64, u64)) -> Result<ParkResult, String> {
-        Ok(self.0)
-    }
-}
-
-fn measure(prepared: Box<dyn PreparedPark>) -> Result<ParkResult> {
-    let bar = Progress::park("measuring", 1);
-    let progress = |done_ms, of_ms| {
+fn measure(bench: Bench) -> Result<ParkResult> {
+    let bar = ProgressBar::new(1).with_message("measuring");
+    let style = ProgressStyle::with_template("{msg} {bar:32} {percent} % {eta} left");
+    bar.set_style(style.map_err(Failure::new)?);
+    let measured = bench.measure(&|done_ms, of_ms| {
         bar.set_length(of_ms);
-        bar.set(done_ms);
-    };
-    let measured = prepared.measure(&progress);
-    bar.finish();
+        bar.set_position(done_ms);
+    });
+    bar.finish_and_clear();
     measured.map_err(Failure::new)
+}
+
+fn create(path: &Path, replace: bool, inputs: &[&Path]) -> Result<OutputFile> {
+    Ok(OutputFile::create(path, &OutputOptions { replace, inputs, ..OutputOptions::default() })?)
+}
+
+fn write(output: OutputFile, text: &str) -> Result<()> {
+    let written = output.file().write_all(text.as_bytes());
+    written.map_err(|error| Failure::new(format_args!("{}: {error}", output.path().display())))?;
+    output.finish()?;
+    Ok(())
 }
 
 /// The files of a page, created before the measurement.
@@ -247,30 +203,30 @@ struct Page {
 }
 
 impl Page {
-    fn create(path: &Path, workloads: &[String], park: &Park) -> Result<Self> {
+    fn create(path: &Path, workloads: &[String], park: &Command) -> Result<Self> {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let Some(stem) = stem.filter(|_| path.extension().is_some_and(|ending| ending == "md"))
         else {
             return Err(Failure::new(format_args!(
                 "--page {}: name a file that ends in .md; its figures and plots get their names from it",
-                screen::name(path)
+                shown_in_line(&path.to_string_lossy())
             )));
         };
         let from: Vec<&Path> = park.from.as_deref().into_iter().collect();
         let log: Vec<&Path> = park.log.as_deref().into_iter().collect();
-        let create = |path: &Path| output::create(path, park.force, &log);
+        let start = |path: &Path| create(path, park.force, &log);
         let plots = workloads.iter().map(|workload| {
             let name = plot_name(&stem, workload);
-            create(&path.with_file_name(&name))
+            start(&path.with_file_name(&name))
         });
         let plots = plots.collect::<Result<_>>()?;
         Ok(Page {
             stem,
-            text: create(path)?,
+            text: start(path)?,
             // `--from` may be the file beside the page, which is then rewritten unchanged.
             figures: match from.as_slice() {
-                [from] if *from == path.with_extension("json") => create(from)?,
-                inputs => output::create(&path.with_extension("json"), park.force, inputs)?,
+                [from] if *from == path.with_extension("json") => start(from)?,
+                inputs => create(&path.with_extension("json"), park.force, inputs)?,
             },
             plots,
         })
@@ -280,21 +236,19 @@ impl Page {
         let Page { stem, text, figures, plots } = self;
         let page = to_markdown(result, &stem);
         for (workload, plot) in result.workloads().zip(plots) {
-            output::write(plot, to_svg(result, workload))?;
+            write(plot, &to_svg(result, workload))?;
         }
         // There are seven thousand figures. One line for each would not be easier to read.
-        let json =
-            serde_json::to_string(&Numbered { schema: RESULT_SCHEMA, document: &result.to_json() })
-                .map_err(Failure::new)?;
-        output::write(figures, json + "\n")?;
-        output::write(text, page)
+        write(figures, &format!("{}\n", result.to_json()))?;
+        write(text, &page)
     }
 }
 
 fn read_result(path: &Path) -> Result<ParkResult> {
     let text = read_text_at_most(path, RESULT_BYTE_COUNT_MAX)?;
-    ParkResult::from_json(&text)
-        .map_err(|error| Failure::new(format_args!("{}: {error}", screen::name(path))))
+    ParkResult::from_json(&text).map_err(|error| {
+        Failure::new(format_args!("{}: {error}", shown_in_line(&path.to_string_lossy())))
+    })
 }
 
 /// The first gaps of a log, of the CPU in its first row.

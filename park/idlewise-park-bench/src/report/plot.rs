@@ -4,8 +4,8 @@ use plotters::prelude::*;
 
 use super::goals::of_way;
 use super::result::{ParkResult, ParkRole, ParkWorkload};
-use crate::shown::shown_in_line;
-use crate::svg::{Area, BLUE, Drawn, GREY, ORANGE, svg};
+use idlewise_report::shown_in_line;
+use idlewise_report::svg::{Area, BLUE, Drawn, GREY, ORANGE, svg};
 
 /// Draws a workload as SVG: medians over the runs.
 pub fn to_svg(result: &ParkResult, workload: &ParkWorkload) -> String {

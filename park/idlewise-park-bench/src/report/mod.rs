@@ -1,4 +1,4 @@
-//! The output of `idlewise measure park`: a line for each way to park, the goals, a page and plots.
+//! What is made of a measurement: a line for each way to park, the goals, a page and plots.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -17,16 +17,16 @@ pub use goals::{Goal, Verdict, judge};
 pub use page::{plot_name, to_markdown};
 pub use plot::to_svg;
 pub use result::{
-    CallFigures, MachineFact, MwaitxFinding, ParkFigures, ParkResult, ParkRole, ParkRun,
-    ParkSettings, ParkWorkload, RESULT_SCHEMA, RoundTrips, TimeoutFigures,
+    CallFigures, MwaitxFinding, ParkFigures, ParkResult, ParkRole, ParkRun, ParkSettings,
+    ParkWorkload, RESULT_SCHEMA, RoundTrips, TimeoutFigures,
 };
 
+use idlewise_report::columns::{Better, Heading, Priority, Unit};
+use idlewise_report::saved::{BetterValue, Block, MachineFact, SavedSeries, SeriesUnit, Statistic};
+pub use idlewise_report::statistics::RUN_COUNT_MIN;
+use idlewise_report::statistics::median;
+use idlewise_report::{Column, Notes, Table, TextStyle, Value, wrap};
 use idlewise_sim::Basis;
-
-use crate::columns::{Better, Heading, Priority, Unit};
-pub use crate::statistics::RUN_COUNT_MIN;
-use crate::statistics::median;
-use crate::{Column, Notes, Table, TextStyle, Value, wrap};
 
 const WAY: Heading =
     Heading::text("way", "way", "How the waiter waits and is woken.").priority(Priority::Key);
@@ -66,7 +66,7 @@ pub struct RoundTripRate<'a> {
 /// The call, the way to park, and the median of its figure.
 pub type Median<'a> = ([&'a str; 2], f64);
 
-/// Returns the columns of `idlewise measure park`.
+/// Returns the columns of ways to wait.
 pub fn way_columns<'a>() -> Vec<Column<Way<'a>>> {
     type C<'a> = Column<Way<'a>>;
     vec![
@@ -105,7 +105,7 @@ pub fn way_columns<'a>() -> Vec<Column<Way<'a>>> {
     ]
 }
 
-/// Returns the columns of the second table of `idlewise measure park --oversubscribed`.
+/// Returns the columns of round trips.
 pub fn round_trip_columns<'a>() -> Vec<Column<RoundTripRate<'a>>> {
     type C<'a> = Column<RoundTripRate<'a>>;
     vec![
@@ -250,15 +250,52 @@ fn summary(goals: &[Goal]) -> String {
 }
 
 impl ParkResult {
-    /// Returns a JSON document with the goals and the bases.
+    /// Returns a JSON document with the goals, the bases, and what `idlewise compare` reads.
     pub fn to_json(&self) -> serde_json::Value {
         let mut document = serde_json::to_value(self).expect("numbers and text");
+        document["schema"] = RESULT_SCHEMA.into();
+        document["measurement"] = "park".into();
+        document["run_count"] = self.runs.len().into();
+        document["series"] = serde_json::json!(self.series());
         let goals = judge(self).iter().map(Goal::to_json).collect();
         document["goals"] = serde_json::Value::Array(goals);
         let mut notes = Notes::default();
         notes.basis(Basis::Measured, "all figures");
         document["bases"] = notes.bases_json();
         document
+    }
+
+    /// The figures of each way with a block for each run.
+    fn series(&self) -> Vec<SavedSeries> {
+        let ns = SeriesUnit::Nanoseconds;
+        let figures: [(&str, SeriesUnit, Figure); 4] = [
+            ("wake latency p50", ns, |way| way.wake_latency_p50_ns),
+            ("wake latency p99", ns, |way| way.wake_latency_p99_ns),
+            ("send cost p50", ns, |way| way.send_cost_p50_ns),
+            ("CPU", SeriesUnit::Ratio, |way| way.cpu_ratio),
+        ];
+        let mut all = Vec::new();
+        for workload in self.workloads() {
+            for way in &workload.ways {
+                for (figure, unit, value) in figures {
+                    let of_run = |run: &ParkRun| {
+                        let workload =
+                            run.workloads.iter().find(|one| one.workload == workload.workload)?;
+                        workload.ways.iter().find(|one| one.way == way.way).map(value)
+                    };
+                    all.push(SavedSeries {
+                        figure: figure.to_owned(),
+                        place: workload.workload.clone(),
+                        setting: way.way.clone(),
+                        unit,
+                        statistic: Statistic::Median,
+                        better: Some(BetterValue::Lower),
+                        blocks: self.runs.iter().filter_map(of_run).map(Block::of).collect(),
+                    });
+                }
+            }
+        }
+        all
     }
 }
 

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use super::goals::{Figure, Goal, Verdict, judge, of_way};
-use super::result::{MachineFact, ParkResult, ParkWorkload};
+use super::result::{ParkResult, ParkWorkload};
 use super::{calls, round_trips, summary, timeouts};
-use crate::shown::shown_in_line;
-use crate::statistics::estimate;
+use idlewise_report::saved::MachineFact;
+use idlewise_report::shown_in_line;
+use idlewise_report::statistics::estimate;
 
 /// The figures with intervals in a workload's table, in microseconds.
 const LATENCIES: [Figure; 3] =
@@ -259,7 +260,7 @@ fn figure_text(number: f64) -> String {
 mod tests {
     use super::super::tests::result;
     use super::*;
-    use crate::notes::CountedDoubt;
+    use idlewise_report::CountedDoubt;
 
     fn page(result: &ParkResult) -> String {
         to_markdown(result, "page")
