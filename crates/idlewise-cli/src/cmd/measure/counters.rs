@@ -25,8 +25,9 @@ use idlewise_sim::Basis;
 use serde_json::json;
 
 use super::forced::{SCHEMA, print_csv};
-use super::saving::{PROGRAM, Pair, conditions, machine_facts, saved, today};
+use super::saving::{PROGRAM, Pair, conditions, machine_facts, saved};
 use crate::error::{Failure, Result};
+use crate::program::today;
 use crate::progress::Progress;
 use crate::screen;
 use crate::signals::Signals;

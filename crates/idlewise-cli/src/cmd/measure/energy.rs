@@ -28,10 +28,11 @@ use serde_json::{Value, json};
 use super::forced::{
     Follow, ForcedArguments, SCHEMA, STATUS_STOPPED, machine_text, measured_machine, owner,
 };
-use super::saving::{Pair, machine_facts, saved, today};
+use super::saving::{Pair, machine_facts, saved};
 use crate::bundled;
 use crate::error::{Failure, Result};
 use crate::output;
+use crate::program::today;
 use crate::progress::Progress;
 use crate::screen::{self, say};
 use crate::signals::Signals;

@@ -15,9 +15,10 @@ use idlewise_report::{Notes, TextStyle, wrap};
 use serde_json::{Value, json};
 
 use super::super::forced::{machine_text, measured_machine};
-use super::super::saving::{Pair, machine_facts, saved, today};
+use super::super::saving::{Pair, machine_facts, saved};
 use super::plan::{kinds, plan_json, way};
 use crate::error::Result;
+use crate::program::today;
 use crate::screen;
 
 /// A measured machine, and how it differs from the kernel's table.
