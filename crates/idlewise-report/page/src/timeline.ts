@@ -40,7 +40,7 @@ export function timeline(model: Model): Timeline {
         button("−", () => view.zoom(2), { title: "zoom out (-)", "aria-label": "zoom out" }),
         button("gap", () => view.zoomToSelected(), { title: "zoom to the chosen gap (f)" }),
         button("all", () => view.whole(), { title: "the whole recording (0)" }));
-    const panel = el("div", {}, tools, view.node, status, legend, details);
+    const panel = el("div", { hidden: true }, tools, view.node, status, legend, details);
     made.body.append(note, panel);
 
     let ranking: number[] | null = null;
