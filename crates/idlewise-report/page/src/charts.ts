@@ -5,19 +5,21 @@ import { command } from "./provenance";
 import { drawQuantiles } from "./delays";
 import { el, shown, svg } from "./dom";
 import type { Chart, IntervalRow, Table, TornadoRow } from "./format";
-import { axes, drawing, line, linear, logarithmic, text, type Plot } from "./plot";
+import { axes, cut, drawing, line, linear, logarithmic, text, widthOf, type Plot } from "./plot";
 import { section, type Section } from "./section";
 import { significant } from "./units";
 
 const ROW = 24;
 
-export function charts(all: Chart[]): Section[] {
+/** The command is shown where it is not the page's. */
+export function charts(all: Chart[], pageCommand: string): Section[] {
     return all.map((chart) => {
         const made = section(`chart-${chart.id}`, shown(chart.title), shown(chart.about));
         const figure = drawing(`${shown(chart.title)}. The table below has the figures.`, (root, width) => draw(chart, root, width));
         const table = figures(chart);
-        made.body.append(el("figure", {}, figure.node), el("details", {}, el("summary", {}, "figures"), table.node));
-        if (chart.command) made.body.append(command(chart.command));
+        const how = chart.kind === "intervals" && el("figcaption", { class: "caption" }, `Intervals: ${shown(chart.about_interval)}`);
+        made.body.append(el("figure", {}, figure.node, how), el("details", {}, el("summary", {}, "figures"), table.node));
+        if (chart.command && chart.command !== pageCommand) made.body.append(command(chart.command));
         if (chart.basis) made.basis(`Basis: ${chart.basis}.`);
         return made;
     });
@@ -59,14 +61,7 @@ function spanOf(values: number[]): [number, number] {
 
 /** Room for the names at the left. */
 function nameWidth(names: string[], width: number): number {
-    return Math.min(width * 0.45, Math.max(40, ...names.map((name) => shown(name).length * 6.8)) + 12);
-}
-
-/** A long name is cut; the table has all of it. */
-function cut(name: string, width: number): string {
-    const most = Math.max(4, Math.floor(width / 6.8));
-    const all = shown(name);
-    return all.length > most ? `${all.slice(0, most - 1)}…` : all;
+    return Math.min(width * 0.45, Math.max(40, ...names.map((name) => widthOf(shown(name)))) + 14);
 }
 
 function tornado(chart: Chart & { kind: "tornado" }, root: SVGSVGElement, width: number): number {
@@ -103,7 +98,7 @@ function intervals(chart: Chart & { kind: "intervals" }, root: SVGSVGElement, wi
     const x = chart.is_log && positive.length === values.length
         ? logarithmic(Math.min(...positive) / 1.2, Math.max(...positive) * 1.2, [left + 6, plot.right])
         : linear(...spanOf(values), [left + 6, plot.right], width / 120);
-    axes(root, plot, { scale: x, name: `${shown(chart.unit)} (${shown(chart.about_interval)})`, format: significantOf }, null);
+    axes(root, plot, { scale: x, name: shown(chart.unit), format: significantOf }, null);
     let y = plot.top;
     for (const [group, rows] of groups) {
         if (group) {

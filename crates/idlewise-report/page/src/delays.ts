@@ -2,7 +2,7 @@
 
 import { el, shown, svg } from "./dom";
 import type { Result } from "./format";
-import { axes, drawing, Labels, linear, logarithmic, text, type Plot, type Scale } from "./plot";
+import { axes, cut, drawing, Labels, linear, logarithmic, text, widthOf, type Plot, type Scale } from "./plot";
 import { section, type Section } from "./section";
 import { percent, time } from "./units";
 import type { Model } from "./view";
@@ -44,7 +44,8 @@ export function delays(model: Model): Section {
 
 export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[], names: { share: string; value: string }, isLog: boolean, format: (value: number) => string, count = Infinity): number {
     const height = 300;
-    const plot: Plot = { left: 62, right: Math.max(160, width - 110), top: 28, bottom: height - 44 };
+    const margin = Math.min(width * 0.32, Math.max(100, ...all.map(({ name }) => widthOf(shown(name)) + 10)));
+    const plot: Plot = { left: 62, right: width - margin, top: 28, bottom: height - 44 };
     const values = all.flatMap(({ points }) => points.map(({ value }) => value)).filter((value) => value > 0);
     if (all.length === 0) {
         root.append(text(plot.left, 20, "There were no wake-ups."));
@@ -55,7 +56,7 @@ export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[],
     const x = linear(0, last, [plot.left, plot.right]);
     // From the tail's end, as far as there is room.
     let free = Infinity;
-    x.ticks = NINES.map(place).reverse().filter((tick) => tick <= last + 0.01 && x(tick) < free - 46 && ((free = x(tick)), true));
+    x.ticks = NINES.map(place).reverse().filter((tick) => tick <= last + 0.01 && x(tick) < free - 54 && ((free = x(tick)), true));
     const [low, high] = [Math.min(...values, Infinity), Math.max(...values, 1e-9)];
     const y: Scale = isLog && Number.isFinite(low)
         ? logarithmic(low / 1.6, high * 1.3, [plot.bottom, plot.top])
@@ -67,7 +68,7 @@ export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[],
     const beside: SVGElement[] = [];
     const steep: { x: number; top: number; bottom: number; series: Series }[] = [];
     const nameAtEnd = ({ name, points, className }: Series) =>
-        ends.push({ at: y(points[points.length - 1].value), node: text(plot.right + 8, 0, shown(name), "start", `line-name ${className}`) });
+        ends.push({ at: y(points[points.length - 1].value), node: text(plot.right + 8, 0, cut(name, margin - 8), "start", `line-name ${className}`) });
     for (const series of [...all].sort((a, b) => Number(a.className === "chosen") - Number(b.className === "chosen"))) {
         const { name, points, className } = series;
         const path = points.map(({ quantile, value }, i) => {

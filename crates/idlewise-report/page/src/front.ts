@@ -3,7 +3,7 @@
 
 import { el, shown, svg } from "./dom";
 import type { Result } from "./format";
-import { axes, drawing, Labels, line, linear, text, type Plot } from "./plot";
+import { axes, drawing, Labels, line, linear, text, widthOf, type Plot } from "./plot";
 import { section, type Section } from "./section";
 import { SortedTable, type Row } from "./table";
 import { count, energy, percent, time } from "./units";
@@ -112,7 +112,7 @@ function draw(model: Model, root: SVGSVGElement, width: number): number {
             const isSteep = y2 > plot.bottom - 2;
             const label = `+${percent(regret).replace(".0", "")}`;
             root.append(isSteep ? text(x2 - 4, y2 - 6, label, "end", "iso-label") : text(plot.right, y2 - 4, label, "end", "iso-label"));
-            labels.take(x2 - 16, y2 - 8, 16);
+            labels.take((isSteep ? x2 - 4 : plot.right) - 16, y2 - 8, 18, 6);
         }
     }
 
@@ -125,28 +125,39 @@ function draw(model: Model, root: SVGSVGElement, width: number): number {
         root.append(labels.place(x(oracle.delay_ns), y(oracle.energy_uj), "oracle", "oracle-label"));
     }
 
+    // Governors that stand at one place share a label, which begins with the chosen one.
+    const places: { x: number; y: number; names: string[]; group: SVGElement }[] = [];
     for (const result of results) {
         const { governor } = result;
         const name = shown(model.governor(governor).name);
         const chosen = governor === model.view.governor ? " chosen" : governor === model.view.against ? " against" : "";
         const isBound = roleOf(result) === "bound";
-        const group = svg("g", { class: `governor${isBound ? " bound" : ""}${chosen}` });
-        let [px, py] = [x(result.delay_ns), y(result.energy_uj)];
-        const title = svg("title", {}, `${name}: energy ${energy(result.energy_uj)}, delay ${time(result.delay_ns)}, regret ${percent(model.regret(result))}`);
-        if (visible(result)) {
-            group.append(svg("circle", { cx: px, cy: py, r: 5 }), labels.place(px, py, name));
-        } else {
-            // Beyond the edge: an arrow and the figure that doesn't fit.
-            const [ox, oy] = [px, py];
-            px = within(px, plot.left, plot.right);
-            py = within(py, plot.top, plot.bottom);
-            const beyond = [oy !== py ? energy(result.energy_uj) : "", ox !== px ? time(result.delay_ns) : ""].filter(Boolean).join(", ");
-            const direction = Math.atan2(oy - py, ox - px);
-            group.append(svg("path", { d: arrow(px, py, direction) }), labels.place(px, py, `${name} (${beyond})`));
-        }
-        group.append(title);
+        const group = svg("g", { class: `governor${isBound ? " bound" : ""}${chosen}` },
+            svg("title", {}, `${name}: energy ${energy(result.energy_uj)}, delay ${time(result.delay_ns)}, regret ${percent(model.regret(result))}`));
+        const [ox, oy] = [x(result.delay_ns), y(result.energy_uj)];
+        const isInside = visible(result);
+        // Beyond the edge: an arrow and the figure that doesn't fit.
+        const [px, py] = isInside ? [ox, oy] : [within(ox, plot.left, plot.right), within(oy, plot.top, plot.bottom)];
+        const beyond = [oy !== py ? energy(result.energy_uj) : "", ox !== px ? time(result.delay_ns) : ""].filter(Boolean).join(", ");
+        group.append(isInside ? svg("circle", { cx: px, cy: py, r: 5 }) : svg("path", { d: arrow(px, py, Math.atan2(oy - py, ox - px)) }));
         group.addEventListener("click", () => model.set({ governor }));
         root.append(group);
+        const shared = places.find((place) => Math.hypot(place.x - px, place.y - py) < 9);
+        if (!shared) places.push({ x: px, y: py, names: [], group });
+        const place = shared ?? places[places.length - 1];
+        const label = beyond ? `${name} (${beyond})` : name;
+        if (chosen) {
+            place.group = group;
+            place.names.unshift(label);
+        } else place.names.push(label);
+    }
+    for (const { x, y, names: [first, ...others], group } of places) {
+        const all = others.map((name) => `, ${name}`).join("");
+        const rest = widthOf(first + all) < (plot.right - plot.left) * 0.7 ? all : ` and ${others.length} more`;
+        const label = labels.place(x, y, first + (others.length ? rest : ""));
+        if (others.length) (label.querySelector("text") ?? label).replaceChildren(first, svg("tspan", {}, rest));
+        group.append(label);
+        root.append(group); // above those that it speaks for
     }
     return height;
 }

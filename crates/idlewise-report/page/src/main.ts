@@ -39,7 +39,7 @@ interface Made {
 
 function sections(facts: Facts): Made {
     const listed = (...all: (Section | null)[]) => all.filter((section) => section !== null);
-    const drawn = charts(facts.charts).map((chart) => [chart]);
+    const drawn = charts(facts.charts, facts.command).map((chart) => [chart]);
     const end = (...more: (Section | null)[]) => [...drawn, listed(...more, tables(facts.tables), provenance(facts))];
     if (facts.kind === "figures") return { model: null, fold: [], rows: end() };
     if (facts.machines.length === 0 || facts.logs.length === 0) return { model: null, fold: [], rows: [[verdict(facts, null)], ...end()] };

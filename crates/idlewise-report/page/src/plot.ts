@@ -2,7 +2,7 @@
 //
 // Charts are SVG with real text: it can be selected, printed and read aloud, and the theme's colours apply.
 
-import { svg } from "./dom";
+import { shown, svg } from "./dom";
 
 export interface Scale {
     (value: number): number;
@@ -127,8 +127,24 @@ interface Placed extends Box {
     y: number;
 }
 
+const ruler = document.createElement("canvas").getContext("2d")!;
+
+/** How wide a chart's text is at most: bold. */
+export function widthOf(content: string): number {
+    ruler.font = `600 12px ${getComputedStyle(document.body).fontFamily}`;
+    return ruler.measureText(content).width;
+}
+
+/** A long name is cut; the table has all of it. */
+export function cut(name: string, width: number): string {
+    let all = shown(name);
+    if (widthOf(all) <= width) return all;
+    while (all.length > 3 && widthOf(`${all}…`) > width) all = all.slice(0, -1);
+    return `${all}…`;
+}
+
 function placed(x: number, y: number, content: string, anchor: Anchor): Placed {
-    const width = content.length * 6.7 + 4;
+    const width = widthOf(content) + 2;
     const left = x - (anchor === "end" ? width : anchor === "middle" ? width / 2 : 0);
     return { anchor, x, y, left, right: left + width, top: y - 12, bottom: y + 4 };
 }
@@ -140,11 +156,11 @@ export class Labels {
     constructor(private readonly plot: Plot) {}
 
     /** Keeps other labels away from here. */
-    take(x: number, y: number, radius = 5): void {
-        this.taken.push({ left: x - radius, right: x + radius, top: y - radius, bottom: y + radius });
+    take(x: number, y: number, radius = 5, height = radius): void {
+        this.taken.push({ left: x - radius, right: x + radius, top: y - height, bottom: y + height });
     }
 
-    place(x: number, y: number, content: string, className = ""): SVGTextElement {
+    place(x: number, y: number, content: string, className = ""): SVGElement {
         const gap = 9;
         const at = (anchor: Anchor, dx: number, dy: number) => placed(x + dx, y + dy, content, anchor);
         const places = [at("start", gap, 4), at("end", -gap, 4), at("middle", 0, -gap), at("middle", 0, gap + 8)];
@@ -153,7 +169,10 @@ export class Labels {
                 places.push(at("start", gap, 4 + sign * step * 12), at("end", -gap, 4 + sign * step * 12));
             }
         }
-        return this.put(places.find((box) => this.fits(box)) ?? places[0], content, className);
+        const best = places.find((box) => this.fits(box)) ?? places[0];
+        const label = this.put(best, content, className);
+        // A line leads from a label that stands away to its point.
+        return Math.abs(best.y - y) < 24 ? label : svg("g", {}, line(x, y, best.x, best.y + (best.y < y ? 3 : -11), "tick"), label);
     }
 
     /** Beside a vertical line, at a height where the label is alone, with a dot on the line; null if there is none. */
@@ -170,7 +189,7 @@ export class Labels {
 
     /** Within the plot, and over no other label. */
     private fits(box: Box): boolean {
-        return box.left >= this.plot.left - 4 && box.right <= this.plot.right + 4 && box.top >= 0
+        return box.left >= this.plot.left - 4 && box.right <= this.plot.right + 4 && box.top >= 0 && box.bottom <= this.plot.bottom + 2
             && !this.taken.some((other) => box.left < other.right && box.right > other.left && box.top < other.bottom && box.bottom > other.top);
     }
 

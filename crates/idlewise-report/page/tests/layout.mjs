@@ -115,6 +115,9 @@ function crowded() {
     return made({ facts: all, columns });
 }
 
+const apart = (all) => all.forEach((a, i) => all.slice(i + 1).forEach((b) => assert.ok(
+    a.right <= b.left + 1 || b.right <= a.left + 1 || a.bottom <= b.top + 4 || b.bottom <= a.top + 4, `${a.name} and ${b.name}`)));
+
 everywhere("no name covers another in “How long wake-ups waited”, and none is outside its picture", async (page, { width }) => {
     const [chart] = await boxes(page, "#delays .chart");
     const numbers = await boxes(page, "#delays .chart .number");
@@ -124,9 +127,19 @@ everywhere("no name covers another in “How long wake-ups waited”, and none i
     for (const { name, left, right, top, bottom } of names) {
         assert.ok(left >= from - 0.5 && right <= to + 0.5 && top >= chart.top && bottom <= chart.bottom, `${width}: ${name} is at ${left} to ${right} of ${from} to ${to}`);
     }
-    const all = [...names, ...numbers];
-    all.forEach((a, i) => all.slice(i + 1).forEach((b) => assert.ok(
-        a.right <= b.left + 1 || b.right <= a.left + 1 || a.bottom <= b.top + 4 || b.bottom <= a.top + 4, `${width}: ${a.name} and ${b.name}`)));
+    apart([...names, ...numbers]);
+}, crowded());
+
+everywhere("no label covers another in “Energy against delay”; governors at one place share one", async (page, { width }) => {
+    for (const governor of ["shallowest", "menu"]) {
+        await page.locator("select").nth(2).selectOption({ label: governor });
+        await page.waitForTimeout(100);
+        const labels = await boxes(page, "#front .chart text");
+        apart(labels);
+        for (const { name, left, right } of labels) assert.ok(left >= 0 && right <= width, `${width}: ${name}`);
+        const [shared] = labels.filter(({ name }) => name.startsWith("shallowest"));
+        assert.match(shared.name, /^shallowest( \(.*\))?(, deepest.*timer-only.*menu\+min| and 3 more)/);
+    }
 }, crowded());
 
 everywhere("a table shows p99 and “too deep” on a phone, and says where it has more columns", async (page, { width }) => {

@@ -308,15 +308,15 @@ test("512 CPUs: the worst come first, the others on request, and each can be rea
 
 test("a page of figures draws each kind of chart, with its figures to copy", async () => {
     const { facts: all, columns } = facts({ gaps: 0 });
-    const chart = (id, rest) => ({ id, title: `Chart ${id}${HOSTILE}`, about: "What it shows.", basis: "measured", command: "idlewise study c02", ...rest });
+    const chart = (id, rest) => ({ id, title: `Chart ${id}${HOSTILE}`, about: "What it shows.", basis: "measured", command: all.command, ...rest });
     all.kind = "figures";
     all.charts = [
         chart("a", { kind: "tornado", unit: "%", base: 12, base_name: "as assumed", rows: [
             { name: "exit latency", low: 8, high: 19, low_name: "½×", high_name: "2×" }, { name: "a rather long name of something that is varied", low: 13, high: 11, low_name: "1 µs", high_name: "3 µs" }] }),
         chart("b", { kind: "quantiles", unit: "ns", is_log: true, series: [
-            { name: "futex", points: [{ quantile: 0, value: 900 }, { quantile: 0.5, value: 1200 }, { quantile: 0.99, value: 9000 }, { quantile: 1, value: 90_000 }] },
+            { name: "futex, no driver, another package", points: [{ quantile: 0, value: 900 }, { quantile: 0.5, value: 1200 }, { quantile: 0.99, value: 9000 }, { quantile: 1, value: 90_000 }] },
             { name: "mwait", points: [{ quantile: 0, value: 300 }, { quantile: 0.5, value: 400 }, { quantile: 0.99, value: 700 }] }] }),
-        chart("c", { kind: "intervals", unit: "µs", is_log: false, about_interval: "95 % confidence", rows: [
+        chart("c", { kind: "intervals", unit: "µs", is_log: false, about_interval: "95 %, from drawing the saved values again and again: how they vary within a run, and not from run to run", rows: [
             { name: "polling", group: "this machine", middle: 3, low: 2.5, high: 3.4 }, { name: "parked", group: "this machine", middle: 5, low: 4, high: 7 }, { name: "polling", group: "that one", middle: 4, low: 3.9, high: 4.2 }] }),
         chart("d", { kind: "lines", x: { name: "share", unit: "", is_log: false }, y: { name: "gain", unit: "%", is_log: false }, series: [
             { name: "redis", points: [{ x: 0, y: 1, low: 0.5, high: 1.5 }, { x: 1, y: 3, low: 2, high: 4 }] }, { name: "idle", points: [{ x: 0, y: 2 }, { x: 1, y: 2.5 }] }] }),
@@ -324,6 +324,13 @@ test("a page of figures draws each kind of chart, with its figures to copy", asy
     const { page, errors, close } = await open(made({ facts: all, columns }));
     await lookAtAll(page);
     assert.equal(await page.locator("section svg.chart").count(), 4);
+    for (const width of [390, 1300]) {
+        await page.setViewportSize({ width, height: 800 });
+        await page.waitForTimeout(200);
+        const outside = await page.locator(".chart text").evaluateAll((all) => all.filter((text) => text.getBoundingClientRect().right > innerWidth).map((text) => text.textContent));
+        assert.deepEqual(outside, [], String(width));
+    }
+    assert.equal(await page.locator(".command").count(), 1, "the page's command is shown once");
     for (const summary of await page.locator("summary").all()) await summary.click();
     assert.equal(await page.locator("section[id^=chart] table").count(), 4);
     assert.equal(await page.evaluate(() => window.hit), undefined);
