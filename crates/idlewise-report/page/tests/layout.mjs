@@ -33,16 +33,27 @@ const boxes = (page, selector) => page.locator(selector).evaluateAll((nodes) => 
     return { name: node.textContent, left, top: top + scrollY, right, bottom: bottom + scrollY };
 }));
 
+/** With a verdict as long as real ones. */
+function talkative() {
+    const made_ = facts();
+    for (const verdict of made_.facts.verdicts) {
+        verdict.facts = Array.from({ length: 3 }, () => ({ basis: "assumed", text: "73 % of ladder’s regret is from 13295 gaps in which it chose C6 and C1E would have been right, most of them 190 µs to 630 µs long." }));
+        verdict.limits = verdict.facts.map(({ text }, i) => `${i}: ${text}`);
+    }
+    return made(made_);
+}
+
 everywhere("the first screen has the workload and its machine, three numbers, and the picture", async (page, { width, height }) => {
     assert.equal(await page.locator("h1").textContent(), "all 2 logs on Sapphire Rapids, Xeon Platinum 8460H");
     const [numbers] = await boxes(page, ".numbers");
     const [chart] = await boxes(page, "#front .chart");
-    assert.deepEqual((await boxes(page, ".numbers .change")).length, 3);
+    assert.ok(chart.top < 350, `${width}: the picture begins at ${chart.top}`);
+    assert.equal((await boxes(page, ".numbers .change")).length, 3);
     for (const { bottom } of [numbers, chart]) assert.ok(bottom <= height, `${width}: ${bottom} is below ${height}`);
     for (const { left, right, name } of await boxes(page, ".numbers dt, .numbers dd")) assert.ok(left >= 0 && right <= width, name);
     const overflow = await page.locator(".numbers dd").evaluateAll((nodes) => nodes.filter((node) => node.scrollWidth > node.clientWidth).map((node) => node.textContent));
     assert.deepEqual(overflow, []);
-});
+}, talkative());
 
 test("the numbers are of the cheapest instead of the governor in use, and follow what is chosen", async () => {
     const { facts: all, columns } = facts({ logs: 1 });
@@ -84,19 +95,21 @@ test("caveats are folded, and each is said once", async () => {
     await close();
 });
 
-test("at 1280 px every row of sections reaches into the right half", async () => {
+test("at 1280 px there is something in the right half beside each section", async () => {
     const { page, close } = await open(usual, SCREENS[1]);
-    await lookAtAll(page);
-    const rows = await page.evaluate(() => [...document.querySelectorAll("#page > section, #page > .fold, #page > .columns")].map((row) => ({
-        name: row.textContent.slice(0, 40),
-        right: Math.max(...[...row.querySelectorAll("p, td, svg, canvas, summary, .tile, li")].map((node) => {
+    await isRead(page);
+    const empty = await page.evaluate(() => {
+        const content = [...document.querySelectorAll("section :is(p, td, summary, li), section :is(svg, canvas)")].flatMap((node) => {
             const range = document.createRange();
             range.selectNodeContents(node);
-            return node.matches("svg, canvas") ? node.getBoundingClientRect().right : Math.max(0, ...[...range.getClientRects()].map(({ right }) => right));
-        })),
-    })));
-    assert.ok(rows.length >= 6);
-    for (const { name, right } of rows) assert.ok(right > 800, `${name}: ends at ${right}`);
+            return node.matches("svg, canvas") ? [node.getBoundingClientRect()] : [...range.getClientRects()];
+        }).filter(({ right, width }) => right > 800 && width > 0);
+        return [...document.querySelectorAll("section")].filter((section) => {
+            const { top, bottom } = section.getBoundingClientRect();
+            return !content.some((box) => box.bottom > top && box.top < bottom);
+        }).map(({ id }) => id);
+    });
+    assert.deepEqual(empty, []);
     await close();
 });
 
