@@ -170,7 +170,8 @@ def replay(
 
     Args:
         logs: One log or several.
-        machines: Ids, or paths of machine files.
+        machines: Ids, paths of machine files, or "recorded": each log's own idle states. By default "recorded"; logs
+            without states are then replayed on six others, with a warning.
         governors: Names, as in `idlewise replay --help`, or Python classes. A class is called without arguments for
             each CPU.
         lambdas: Prices of delay, in times the power of polling.

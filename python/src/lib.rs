@@ -8,6 +8,7 @@ mod governor;
 mod lanes;
 mod table;
 
+use std::ffi::CString;
 #[cfg(feature = "command")]
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use idlewise_lab::engine;
 #[cfg(feature = "command")]
 use idlewise_lab::program;
-use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -152,6 +153,8 @@ fn request_limit(request: &engine::Request, time_limit: Duration) -> Option<Dura
 struct Runs {
     table: Table,
     logs: Vec<Arc<engine::Log>>,
+    /// As they were given, or else as the rows have them.
+    machines: Vec<String>,
     request: engine::Request,
     /// Of the governors in Python.
     fault: Fault,
@@ -190,13 +193,17 @@ impl Runs {
         machine: Option<&str>,
         lambda_: f64,
     ) -> PyResult<Table> {
-        let Runs { logs, request, fault, time_limit, .. } = self;
+        let Runs { logs, machines, request, fault, time_limit, .. } = self;
         let governor = one("governor", &request.governors, engine::Choice::name, Some(governor))?;
         let log = one("log", logs, |it| it.name().to_owned(), log)?;
-        let machine = one("machine", &request.machines, String::clone, machine)?;
+        let machine = &machines[one("machine", machines, String::clone, machine)?];
+        // The log says which of those that were recorded it is.
+        let is_recorded =
+            machine.strip_prefix(engine::RECORDED).is_some_and(|it| it.starts_with(':'));
+        let machine = if is_recorded { engine::RECORDED } else { machine };
         let request = engine::Request {
             governors: vec![request.governors[governor].clone()],
-            machines: vec![request.machines[machine].clone()],
+            machines: vec![machine.to_owned()],
             lambdas: vec![lambda_],
             ..request.clone()
         };
@@ -255,7 +262,7 @@ enum GovernorArgument<'py> {
 
 #[pyfunction]
 #[pyo3(signature = (
-    logs, *, machines = engine::machines_default(), governors = None, lambdas = vec![0.0, 0.25, 1.0],
+    logs, *, machines = Vec::new(), governors = None, lambdas = vec![0.0, 0.25, 1.0],
     hz = None, latency_limit_us = None, time_limit_s = 10.0
 ))]
 #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
@@ -309,8 +316,16 @@ fn replay(
     if let Some(error) = fault.take() {
         return Err(error);
     }
-    let table = Table::new(vec![replayed.map_err(failed)?]);
-    Ok(Runs { table, logs, request, fault, time_limit })
+    let engine::Replayed { rows, mut machines, assumed } = replayed.map_err(failed)?;
+    if let Some(assumed) = assumed {
+        let category = py.get_type::<PyUserWarning>();
+        PyErr::warn(py, &category, &CString::new(assumed.replace("--machine", "machines="))?, 1)?;
+    }
+    if !request.machines.is_empty() {
+        machines.clone_from(&request.machines);
+    }
+    let table = Table::new(vec![rows]);
+    Ok(Runs { table, logs, machines, request, fault, time_limit })
 }
 
 /// Runs the command with these arguments, the program's name first, and returns its exit status. `before` is how to

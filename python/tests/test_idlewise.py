@@ -46,6 +46,27 @@ def test_a_log_tells_what_it_holds() -> None:
     assert len(idlewise.bundled()) == 5
 
 
+def test_a_log_is_replayed_on_its_own_machine() -> None:
+    log = idlewise.open(os.path.join(TRACES, "q-menu-6.12.trace.dat.xz"))
+
+    def rows(**more: list[str]) -> pl.DataFrame:
+        return pl.DataFrame(idlewise.replay(log, governors=["menu"], lambdas=[0.25], **more).table())
+
+    assert rows()["machine"].to_list() == ["recorded"]
+    assert rows(machines=["recorded"]).equals(rows())
+    assert rows(machines=["recorded", "spr"])["machine"].to_list() == ["recorded", "spr"]
+    runs = idlewise.replay(log, governors=["menu"], lambdas=[0.25])
+    assert set(pl.DataFrame(runs.gaps("menu"))["chosen_state"].cast(pl.String)) <= {"POLL", "C1", "C1E", "C3", "C6"}
+
+
+def test_a_log_without_states_warns() -> None:
+    with pytest.warns(UserWarning, match="a-idle has no idle states of its own.* on spr, icx"):
+        runs = idlewise.replay(first(), governors=["menu"], lambdas=[0.25])
+    assert len(runs.table()) == 6
+    with pytest.raises(idlewise.IdlewiseError, match="which idle states its machine has"):
+        idlewise.replay(first(), machines=["recorded"])
+
+
 def test_figures_are_those_of_the_command() -> None:
     command = os.environ.get("IDLEWISE")
     if command is None:

@@ -22,3 +22,14 @@ pub fn say_failures(choices: &[Choice], consequence: &str) -> bool {
     }
     !failures.is_empty()
 }
+
+/// Returns each governor once, by its name in results. Twice, its sums would be double.
+pub fn distinct(choices: Vec<Choice>) -> Vec<Choice> {
+    let mut distinct: Vec<Choice> = Vec::new();
+    for choice in choices {
+        if !distinct.iter().any(|known| known.name() == choice.name()) {
+            distinct.push(choice);
+        }
+    }
+    distinct
+}

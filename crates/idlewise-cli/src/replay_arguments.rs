@@ -1,11 +1,12 @@
 //! The common options of `replay` and `diff`: what to replay, on which machines, how to print it.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use idlewise_lab::notes::{add_governors, add_log, add_machine};
-pub use idlewise_lab::target::{ALL_LOGS, MACHINES_DEFAULT, ReplayTarget};
-use idlewise_lab::target::{Conditions, targets};
-use idlewise_report::Notes;
+pub use idlewise_lab::target::{ALL_LOGS, MACHINES_DEFAULT, ReplayTarget, Targets};
+use idlewise_lab::target::{AskedMachines, Conditions};
+use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting, TICK_WORK_MAX_NS, Tally};
 use idlewise_sim::{Arch, Basis};
@@ -18,6 +19,7 @@ use crate::governors::Choice;
 use crate::input::{self, NamedLog};
 use crate::promoting::Promoting;
 use crate::role::{BundleRole, Roles};
+use crate::screen::{Screen, say};
 use crate::twins::without_twins;
 use crate::unpack::Unpacking;
 
@@ -26,8 +28,8 @@ pub struct ReplayArguments {
     /// Idle logs or recordings (perf.data, trace.dat) [default: the bundled logs]
     pub logs: Vec<PathBuf>,
 
-    /// A machine's id or file; may be repeated [default: spr and milan]
-    #[arg(long = "machine", value_name = "NAME|FILE")]
+    /// Machines by name or file, or `recorded` [default: recorded; if unknown, spr and milan]
+    #[arg(long = "machine", value_name = "NAME|FILE[,...]", value_delimiter = ',')]
     pub machines: Vec<String>,
 
     /// The kernel's CONFIG_HZ [default: the recording's]
@@ -100,12 +102,9 @@ impl ReplayArguments {
         }
     }
 
-    pub fn targets(&self, choices: &[Choice]) -> Result<Vec<ReplayTarget>> {
-        let names: Vec<&str> = match self.machines.as_slice() {
-            [] => MACHINES_DEFAULT.to_vec(),
-            names => names.iter().map(String::as_str).collect(),
-        };
-        targets(&names, choices, &self.disabled, self.promoting.states())
+    /// The machines by name, which are checked before a log is read.
+    pub fn machines<'a>(&'a self, choices: &'a [Choice]) -> Result<AskedMachines<'a>> {
+        AskedMachines::new(&self.machines, choices, &self.disabled, self.promoting.states())
     }
 
     pub fn open_logs(&self) -> Result<Vec<NamedLog>> {
@@ -164,6 +163,23 @@ impl ReplayArguments {
     }
 }
 
+/// Says what stands for machines that recordings do not have: in text in the first line, in JSON as a doubt, and
+/// beside CSV.
+pub fn say_assumed(
+    assumed: Option<&str>,
+    notes: &mut Notes,
+    out: &mut Screen,
+    (json, csv): (bool, bool),
+) -> Result<()> {
+    match assumed {
+        Some(assumed) if json => notes.doubt(assumed),
+        Some(assumed) if csv => say(format_args!("idlewise: {assumed}")),
+        Some(assumed) => writeln!(out, "{}\n", wrap(assumed, TextStyle::for_stdout().width, 0))?,
+        None => {}
+    }
+    Ok(())
+}
+
 /// Opens the logs at these paths, under names that tell them apart; the bundled ones if there are none.
 pub fn open_logs(paths: &[PathBuf], unpacking: Unpacking) -> Result<Vec<NamedLog>> {
     if paths.is_empty() {
@@ -179,14 +195,18 @@ pub fn title(
     log: &str,
     machine: &str,
     targets: &[ReplayTarget],
-    log_count: usize,
+    logs: &[NamedLog],
     tally: &Tally,
 ) -> String {
     let found = targets.iter().find(|target| target.machine.id == machine);
     let machine_title = found.map_or("", |target| target.machine.title.as_str());
-    let log = match log {
-        ALL_LOGS => format!("all {log_count} logs together"),
-        log => log.to_owned(),
+    let log = match (log, found.and_then(|target| target.logs.as_deref())) {
+        (ALL_LOGS, Some([only])) => logs[*only].name.clone(),
+        (ALL_LOGS, Some(some)) if some.len() < logs.len() => {
+            format!("{} logs together", some.len())
+        }
+        (ALL_LOGS, _) => format!("all {} logs together", logs.len()),
+        (log, _) => log.to_owned(),
     };
     format!(
         "{machine} ({machine_title}): {log}, {} gaps, {:.1} s idle",

@@ -6,12 +6,18 @@ use idlewise_machine::{Machine, bundled, bundled_ids, nearest_name};
 
 use crate::error::{Failure, Result};
 use crate::input::{NamedLog, read_text};
+use crate::target::RECORDED;
 
 /// Returns the machine with that id (ignoring case), or reads the user's file.
 ///
 /// # Errors
 /// Fails if the file is not a readable machine, or if there is no such id; suggests the nearest.
 pub fn machine(name_or_path: &str) -> Result<Machine> {
+    if name_or_path == RECORDED {
+        return Err(Failure::new(
+            "recorded: here no recording says which machine that is; name a machine, or the file of one",
+        ));
+    }
     if !is_path(name_or_path) {
         return bundled(name_or_path).ok_or_else(|| unknown_machine(name_or_path));
     }

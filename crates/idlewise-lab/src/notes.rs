@@ -1,6 +1,7 @@
 //! What every result says of itself: where decisions, powers and ticks come from, and what is doubtful about them.
 
 use idlewise_report::Notes;
+use idlewise_report::replay::machine_words;
 use idlewise_sim::{Basis, Machine};
 use idlewise_trace::log::LogMetadata;
 
@@ -18,7 +19,7 @@ pub fn add_governors(notes: &mut Notes, basis: Basis, choices: &[Choice]) {
 /// about the machine.
 pub fn add_machine(notes: &mut Notes, machine: &Machine, so: &str) {
     let id = &machine.id;
-    notes.basis(machine.power_basis(), format!("powers of {id}{so}"));
+    notes.basis(machine.power_basis(), format!("powers of {}{so}", machine_words(id)));
     for doubt in machine.doubts() {
         notes.ranked_doubt(doubt.rank(), format!("{id}: {doubt}"));
     }

@@ -2,15 +2,21 @@
 
 use crate::bundle::Sums;
 use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable, tick_period_ns};
+use idlewise_linux::{resolve, resolve_for};
+use idlewise_report::mail::listed;
+pub use idlewise_report::replay::RECORDED;
+use idlewise_report::verdict::InUse;
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting};
 use idlewise_sim::{CostModel, Machine, SharedStates};
+use idlewise_trace::Driver;
 use idlewise_trace::log::LogMetadata;
 
 use crate::bundled;
 use crate::error::{Failure, Result};
+use crate::input::NamedLog;
 use crate::roster::Choice;
 
-/// The default machines: a server from each x86 vendor.
+/// The machines of recordings that do not say their own: a server from each x86 vendor.
 pub const MACHINES_DEFAULT: [&str; 2] = ["spr", "milan"];
 /// The default HZ if the log has none: Debian's.
 pub const HZ_DEFAULT: u32 = 250;
@@ -48,6 +54,7 @@ impl Conditions {
 pub const ALL_LOGS: &str = "all";
 
 /// A machine prepared for replay.
+#[derive(Clone)]
 pub struct ReplayTarget {
     /// The machine.
     pub machine: Machine,
@@ -63,6 +70,8 @@ pub struct ReplayTarget {
     pub sha256: String,
     /// The states that its CPUs share. Only `replay` and `export` replay them.
     pub shared: SharedStates,
+    /// The indices of the logs that are replayed on it; `None`: all.
+    pub logs: Option<Vec<usize>>,
 }
 
 impl ReplayTarget {
@@ -80,7 +89,21 @@ impl ReplayTarget {
         let state_names = machine.states.iter().map(|state| state.name.clone()).collect();
         let fields = serde_json::to_string(&machine).expect("keys are strings");
         let sha256 = Sums::of(fields.as_bytes());
-        Ok(ReplayTarget { machine, states, state_names, disabled, costs, sha256, shared })
+        Ok(ReplayTarget {
+            machine,
+            states,
+            state_names,
+            disabled,
+            costs,
+            sha256,
+            shared,
+            logs: None,
+        })
+    }
+
+    /// Whether the log with this index is replayed on it.
+    pub fn is_for(&self, log: usize) -> bool {
+        self.logs.as_ref().is_none_or(|logs| logs.contains(&log))
     }
 
     /// What a replay on it depends on, for a log.
@@ -133,23 +156,233 @@ pub fn promoted(
     Ok(machine)
 }
 
-/// Prepares the machines with these names, and checks that all governors can run on them.
+/// Prepares the machines with these names, where no log is open that could have one.
 ///
 /// # Errors
 /// Fails if a name is unknown, or if a governor needs a state that a machine lacks.
-pub fn targets(
-    names: &[impl AsRef<str>],
-    choices: &[Choice],
-    disable: &[String],
-    promote: &[String],
-) -> Result<Vec<ReplayTarget>> {
-    let target =
-        |name: &_| ReplayTarget::new(bundled::machine(AsRef::as_ref(name))?, disable, promote);
-    let targets: Vec<ReplayTarget> = names.iter().map(target).collect::<Result<_>>()?;
-    for target in &targets {
-        for choice in choices {
-            choice.on(&target.machine)?;
-        }
+pub fn targets(names: &[impl AsRef<str>], choices: &[Choice]) -> Result<Vec<ReplayTarget>> {
+    let target = |name: &_| {
+        checked(ReplayTarget::new(bundled::machine(AsRef::as_ref(name))?, &[], &[])?, choices)
+    };
+    names.iter().map(target).collect()
+}
+
+/// Checks that all governors can run on it.
+fn checked(target: ReplayTarget, choices: &[Choice]) -> Result<ReplayTarget> {
+    for choice in choices {
+        choice.on(&target.machine)?;
     }
-    Ok(targets)
+    Ok(target)
+}
+
+/// Returns the machine that a log itself has.
+///
+/// # Errors
+/// Says what to do if the log has none, or none with idle states.
+pub fn recorded_machine(name: &str, log: &LogMetadata) -> Result<Machine> {
+    let machine = log.machine.clone().filter(|machine| !machine.states.is_empty());
+    machine.ok_or_else(|| {
+        let why = match log.driver {
+            Some(Driver::Absent) => "comes from a kernel without an idle driver",
+            _ => "does not say which idle states its machine has",
+        };
+        Failure::new(format_args!(
+            "{name} {why}; instead of --machine recorded choose a machine (`idlewise machines` lists \
+             them), or record again with `idlewise record`, which notes the states"
+        ))
+    })
+}
+
+/// Returns the machine that an option names, before a log is read; `None` for [`RECORDED`], too.
+///
+/// # Errors
+/// Fails if there is no such machine.
+pub fn named_machine(name: Option<&str>) -> Result<Option<Machine>> {
+    name.filter(|_| !is_own_machine(name)).map(bundled::machine).transpose()
+}
+
+/// Whether an option leaves it at the recorded machine.
+pub fn is_own_machine(name: Option<&str>) -> bool {
+    name.is_none_or(|name| name == RECORDED)
+}
+
+/// Returns a log's own machine, if it has one.
+///
+/// # Errors
+/// Says what to do if the option asks for it, and the log has none.
+pub fn own_machine(asked: Option<&str>, name: &str, log: &LogMetadata) -> Result<Option<Machine>> {
+    match asked {
+        Some(RECORDED) => recorded_machine(name, log).map(Some),
+        _ => Ok(log.machine.clone()),
+    }
+}
+
+/// Returns the governor in use on the logs that are replayed on a machine: the recorded one where all of them say
+/// the same, or else the kernel's default.
+pub fn in_use(logs: &[NamedLog], target: Option<&ReplayTarget>) -> InUse {
+    let is_on = |index| target.is_none_or(|target| target.is_for(index));
+    let logs = logs.iter().enumerate().filter(|(index, _)| is_on(*index));
+    let governor = |(_, named): (usize, &NamedLog)| {
+        let metadata = &named.log.metadata;
+        let name = metadata.governor.clone().filter(|_| metadata.driver != Some(Driver::Absent))?;
+        let spec = metadata.kernel.as_deref().and_then(|kernel| resolve_for(&name, kernel));
+        let spec = spec.or_else(|| resolve(&name));
+        // A log that a replay wrote names the port.
+        let (name, exact) = match spec {
+            Some(spec) => (spec.name.to_owned(), spec.id.to_owned()),
+            None => (name.clone(), name),
+        };
+        Some(InUse { name, exact, is_recorded: true })
+    };
+    let mut governors = logs.map(governor);
+    let first = governors.next().flatten();
+    first.filter(|first| governors.all(|it| it.as_ref() == Some(first))).unwrap_or_default()
+}
+
+/// The machines that a user asked for, before the logs are read.
+pub struct AskedMachines<'a> {
+    /// Those that have a name, and `None` for that of each recording.
+    asked: Vec<Option<ReplayTarget>>,
+    choices: &'a [Choice],
+    disable: &'a [String],
+    promote: &'a [String],
+}
+
+/// The machines of a replay.
+pub struct Targets {
+    /// Each with the logs that are replayed on it.
+    pub targets: Vec<ReplayTarget>,
+    /// Where nobody named a machine and recordings have none, what was taken instead.
+    pub assumed: Option<String>,
+}
+
+impl<'a> AskedMachines<'a> {
+    /// Prepares those that have names. Without any, it is the recorded machine.
+    ///
+    /// # Errors
+    /// Fails if a name is unknown, or if a governor needs a state that a machine lacks.
+    pub fn new(
+        names: &[impl AsRef<str>],
+        choices: &'a [Choice],
+        disable: &'a [String],
+        promote: &'a [String],
+    ) -> Result<Self> {
+        let mut asked = Self { asked: Vec::new(), choices, disable, promote };
+        for name in names {
+            let machine = match name.as_ref() {
+                RECORDED => None,
+                name => Some(asked.target(bundled::machine(name)?)?),
+            };
+            asked.asked.push(machine);
+        }
+        Ok(asked)
+    }
+
+    fn target(&self, machine: Machine) -> Result<ReplayTarget> {
+        checked(ReplayTarget::new(machine, self.disable, self.promote)?, self.choices)
+    }
+
+    /// Returns what open logs are replayed on; see [`AskedMachines::on`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn on_logs(self, logs: &[NamedLog], usual: &[&str]) -> Result<Targets> {
+        self.on(logs.iter().map(|named| (named.name.as_str(), &named.log.metadata)), usual)
+    }
+
+    /// Returns what logs are replayed on. Where nobody named a machine, those without one are replayed on the
+    /// `usual` ones. Recordings of equal machines share one; if there are several, each bears the name of its
+    /// first log.
+    ///
+    /// # Errors
+    /// Fails if a log has no machine that was asked for, or if two machines have one name.
+    pub fn on<'l>(
+        self,
+        logs: impl Iterator<Item = (&'l str, &'l LogMetadata)>,
+        usual: &[&str],
+    ) -> Result<Targets> {
+        let is_asked = !self.asked.is_empty();
+        let mut log_count = 0;
+        let mut recorded: Vec<(ReplayTarget, &str)> = Vec::new();
+        let mut without: Vec<(usize, &str)> = Vec::new();
+        if !is_asked || self.asked.iter().any(Option::is_none) {
+            for (index, (name, log)) in logs.enumerate() {
+                log_count += 1;
+                let machine = match recorded_machine(name, log) {
+                    Ok(machine) => machine,
+                    Err(failure) if is_asked => return Err(failure),
+                    Err(_) => {
+                        without.push((index, name));
+                        continue;
+                    }
+                };
+                let is_same = |other: &Machine| {
+                    other.title == machine.title && other.anonymous() == machine.anonymous()
+                };
+                let known = recorded.iter_mut().find(|(known, _)| is_same(&known.machine));
+                match known.and_then(|(known, _)| known.logs.as_mut()) {
+                    Some(of_known) => of_known.push(index),
+                    None => {
+                        let mut machine = machine;
+                        machine.id = RECORDED.to_owned();
+                        let target = self.target(machine)?;
+                        recorded.push((ReplayTarget { logs: Some(vec![index]), ..target }, name));
+                    }
+                }
+            }
+            if recorded.len() > 1 {
+                for (target, name) in &mut recorded {
+                    target.machine.id = format!("{RECORDED}:{name}");
+                }
+            }
+        }
+        let mut recorded: Vec<_> = recorded.into_iter().map(|(target, _)| target).collect();
+        let mut targets: Vec<ReplayTarget> = Vec::new();
+        let mut assumed = None;
+        if !is_asked {
+            targets.append(&mut recorded);
+            if !without.is_empty() {
+                assumed = Some(assumed_words(&without, log_count, usual));
+            }
+            let logs: Vec<usize> = without.iter().map(|(index, _)| *index).collect();
+            for id in usual.iter().filter(|_| !logs.is_empty()) {
+                let target = self.target(bundled::machine(id)?)?;
+                targets.push(ReplayTarget { logs: Some(logs.clone()), ..target });
+            }
+        }
+        for target in self.asked {
+            let more = target.map_or_else(|| std::mem::take(&mut recorded), |target| vec![target]);
+            for target in more {
+                let has_its_name = |it: &&ReplayTarget| it.machine.id == target.machine.id;
+                match targets.iter().find(has_its_name) {
+                    None => targets.push(target),
+                    Some(known) if known.sha256 == target.sha256 => {}
+                    Some(_) => {
+                        return Err(Failure::new(format_args!(
+                            "two different machines are called {}; give one file another `id`",
+                            target.machine.id
+                        )));
+                    }
+                }
+            }
+        }
+        Ok(Targets { targets, assumed })
+    }
+}
+
+/// Says which recordings have no idle states, and what was taken instead.
+fn assumed_words(without: &[(usize, &str)], log_count: usize, usual: &[&str]) -> String {
+    const NAME_COUNT_MAX: usize = 3;
+    let names: Vec<&str> = without.iter().map(|(_, name)| *name).collect();
+    let (whose, are) = match names.len() {
+        1 => (format!("{} has", names[0]), "its own, so it is"),
+        2..=NAME_COUNT_MAX => (format!("{} have", listed(&names)), "their own, so they are"),
+        all if all == log_count => (format!("The {all} recordings have"), "their own, so they are"),
+        some => (format!("{some} of {log_count} recordings have"), "their own, so they are"),
+    };
+    format!(
+        "{whose} no idle states of {are} replayed on {}; choose others with --machine (`idlewise \
+         machines` lists them).",
+        listed(usual)
+    )
 }

@@ -95,6 +95,7 @@ pub mod timer;
 pub mod trial;
 pub mod validate;
 mod value;
+pub mod verdict;
 pub mod wakes;
 pub mod watch;
 pub mod why;

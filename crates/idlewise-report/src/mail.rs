@@ -189,8 +189,8 @@ fn states(outcome: &Outcome<'_>) -> String {
     states.join(", ")
 }
 
-/// `a, b and c`.
-fn listed(names: &[&str]) -> String {
+/// Joins names as in `a, b and c`.
+pub fn listed(names: &[&str]) -> String {
     match names {
         [] => String::new(),
         [one] => (*one).to_owned(),

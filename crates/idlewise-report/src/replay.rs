@@ -1,13 +1,32 @@
 //! The output of a replay: its columns, its tables, and the sentences under them.
 
+use std::borrow::Cow;
+
 use idlewise_core::{STATE_COUNT_MAX, StateTable};
-use idlewise_sim::CostModel;
 use idlewise_sim::contest::Price;
 pub use idlewise_sim::contest::Role;
 use idlewise_sim::replay::{Delays, Tally};
+use idlewise_sim::{Basis, CostModel};
 
 use crate::columns::{GOVERNOR, LOG, MACHINE};
 use crate::{Column, Statement, Table, Value};
+
+/// The machine that a recording itself has, as users and results name it; `recorded:LOG` if there are several.
+pub const RECORDED: &str = "recorded";
+
+/// Whether it is the id of a machine that a recording itself has.
+pub fn is_recorded(id: &str) -> bool {
+    id.strip_prefix(RECORDED).is_some_and(|log| log.is_empty() || log.starts_with(':'))
+}
+
+/// Returns what a sentence calls a machine.
+pub fn machine_words(id: &str) -> Cow<'_, str> {
+    match id.strip_prefix(RECORDED).filter(|_| is_recorded(id)) {
+        Some("") => "the recorded machine".into(),
+        Some(log) => format!("the machine of {}", &log[1..]).into(),
+        None => id.into(),
+    }
+}
 
 /// The price λ in few characters.
 pub(crate) fn short(price: Price) -> String {
@@ -49,6 +68,8 @@ pub struct Outcome<'a> {
     pub states: StateTable,
     /// The costs of the states.
     pub costs: &'a CostModel,
+    /// What the powers rest on.
+    pub power_basis: Basis,
     /// The governor's name.
     pub governor: String,
     /// Its role in the ranking.
@@ -289,7 +310,9 @@ pub(crate) fn reference_price(prices: &[Price]) -> usize {
 }
 
 /// Groups outcomes by log and machine.
-fn groups<'o, 'a>(outcomes: &'o [Outcome<'a>]) -> impl Iterator<Item = &'o [Outcome<'a>]> {
+pub(crate) fn groups<'o, 'a>(
+    outcomes: &'o [Outcome<'a>],
+) -> impl Iterator<Item = &'o [Outcome<'a>]> {
     outcomes.chunk_by(|a, b| a.log == b.log && a.machine == b.machine)
 }
 
@@ -311,29 +334,10 @@ pub(crate) fn extremes<'o, 'a>(
     }
 }
 
-/// Returns what the tables show, in a few sentences. `outcomes` has one group for each log and
-/// machine; `pooled` has the sums over all logs.
-pub fn findings(
-    outcomes: &[Outcome<'_>],
-    pooled: &[Outcome<'_>],
-    prices: &[Price],
-) -> Vec<Statement> {
+/// Returns what the tables show beside the verdict, in a few sentences. `outcomes` has one group for each log and
+/// machine.
+pub fn findings(outcomes: &[Outcome<'_>]) -> Vec<Statement> {
     let mut sentences = Vec::new();
-    let index = reference_price(prices);
-    for group in groups(pooled) {
-        let Some((nearest, furthest)) = extremes(group, index, prices) else { continue };
-        let percent = |outcome: &Outcome<'_>| outcome.regret(index, prices).unwrap_or(0.0) * 100.0;
-        let text = format!(
-            "On {}, {} comes nearest to the oracle {}: it costs {:.0} % more, {} {:.0} % more.",
-            nearest.machine,
-            nearest.governor,
-            words(prices[index]),
-            percent(nearest),
-            furthest.governor,
-            percent(furthest),
-        );
-        sentences.push(Statement::about(&nearest.log, &nearest.machine, text));
-    }
     sentences.extend(costliest_exits(outcomes));
     sentences.extend(variant_effects(outcomes));
     sentences
@@ -472,6 +476,7 @@ mod tests {
             state_names: names,
             states: states(),
             costs,
+            power_basis: Basis::Assumed,
             governor: governor.to_owned(),
             role: Role::Governor,
             tally,
@@ -490,7 +495,7 @@ mod tests {
             make("b", "menu", 5),
             make("b", "menu+min", 5),
         ];
-        let findings = findings(&outcomes, &[], &Price::STANDARD);
+        let findings = findings(&outcomes);
         assert!(findings.iter().all(|one| one.log.as_deref() == Some("a")), "{findings:?}");
         let sentences: Vec<String> = findings.into_iter().map(|one| one.text).collect();
         assert_eq!(

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use idlewise_lab::notes::{add_governors, add_log, add_machine};
-use idlewise_lab::target::{Conditions, targets};
+use idlewise_lab::target::{AskedMachines, Conditions, Targets};
 use idlewise_report::arena::{cell_table, standing_table, standings};
 use idlewise_report::{Notes, TextStyle, arena_plot};
 use idlewise_sim::Basis;
@@ -18,7 +18,7 @@ use idlewise_sim::replay::DEFAULT_TICK_WORK_NS;
 use rayon::prelude::*;
 use serde_json::json;
 
-use crate::cells::{self, Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machines_or_usual};
+use crate::cells::{self, Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, MACHINES_DEFAULT};
 use crate::doubts::ShownDoubts;
 use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
@@ -26,7 +26,7 @@ use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::output;
 use crate::progress::Progress;
-use crate::replay_arguments::{ReplayTarget, open_logs};
+use crate::replay_arguments::{ReplayTarget, open_logs, say_assumed};
 use crate::role::{BundleRole, OUTPUT, Roles};
 use crate::screen::{self, Screen};
 use crate::storage;
@@ -71,8 +71,8 @@ pub struct Arena {
     #[command(flatten)]
     governors: GovernorArguments,
 
-    /// A machine's id or file; may be repeated [default: spr, icx, milan, genoa, skx, skl-client]
-    #[arg(long = "machine", value_name = "NAME|FILE")]
+    /// Machines by name or file, or `recorded` [default: recorded; if unknown, spr, icx, milan, genoa, skx, skl-client]
+    #[arg(long = "machine", value_name = "NAME|FILE[,...]", value_delimiter = ',')]
     machines: Vec<String>,
 
     /// Prices of delay, in times the power of polling
@@ -148,8 +148,10 @@ impl Arena {
         let inputs: Vec<&Path> = self.logs.iter().map(PathBuf::as_path).collect();
         let plot = self.plot.as_deref().map(|path| output::create(path, self.force, &inputs));
         let plot = plot.transpose()?;
-        let targets = targets(&machines_or_usual(&self.machines), &choices, &[], &[])?;
+        let machines = AskedMachines::new(&self.machines, &choices, &[], &[])?;
         let logs = open_logs(&self.logs, self.unpacking)?;
+        let on = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
+        let targets = &on.targets;
         let store = self.store.as_deref().map(storage::at).transpose()?.map(CellStore::new);
         if let Some(store) = &store {
             store.create()?;
@@ -166,16 +168,17 @@ impl Arena {
                 .collect(),
         };
         let contest = Contest {
-            targets: &targets,
+            targets,
             choices: &choices,
             settings: &settings,
             shapes: &self.shapes,
             prices: &self.lambdas,
         };
         let mut units = Vec::new();
-        for (named, hash) in logs.iter().zip(&hashes) {
+        for (index, (named, hash)) in logs.iter().zip(&hashes).enumerate() {
             let log_hash = hash.as_deref();
-            units.extend(contest.parts().map(|part| Unit { named, log_hash, cells: part.cells() }));
+            let of_log = contest.parts().filter(|part| part.targets[0].is_for(index));
+            units.extend(of_log.map(|part| Unit { named, log_hash, cells: part.cells() }));
         }
         let gap_count = units.iter().map(|unit| unit.named.log.gap_count()).sum();
         let bar = Progress::gaps("replaying", gap_count);
@@ -191,7 +194,7 @@ impl Arena {
         if let Some(plot) = plot {
             output::write(plot, arena_plot::to_svg(&cells))?;
         }
-        self.print(&mut to(), &cells, &logs, &targets, &choices)?;
+        self.print(&mut to(), &cells, &logs, &on, &choices)?;
         let failed = governors::say_failures(&choices, "its cells are left out");
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
@@ -201,14 +204,16 @@ impl Arena {
         out: &mut Screen,
         cells: &[Entry],
         logs: &[NamedLog],
-        targets: &[ReplayTarget],
+        on: &Targets,
         choices: &[Choice],
     ) -> Result<()> {
+        let targets = on.targets.as_slice();
+        let mut notes = self.notes(logs, targets, choices);
+        say_assumed(on.assumed.as_deref(), &mut notes, out, (self.json, self.csv))?;
         if self.csv {
             out.write_all(cell_table(cells).to_csv().as_bytes())?;
             return Ok(());
         }
-        let notes = self.notes(logs, targets, choices);
         let standings = standings(cells);
         if self.json {
             let document = json!({

@@ -20,7 +20,9 @@ use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice, OnMachine};
 use crate::input::NamedLog;
 use crate::progress::Progress;
-use crate::replay_arguments::{ALL_LOGS, ReplayArguments, ReplayTarget, title};
+use crate::replay_arguments::{
+    ALL_LOGS, MACHINES_DEFAULT, ReplayArguments, ReplayTarget, Targets, say_assumed, title,
+};
 use crate::screen;
 use crate::threads;
 
@@ -72,13 +74,15 @@ impl Diff {
         threads::start();
         let choices = self.choices()?;
         governors::must_decide(&choices)?;
-        let targets = self.shared.targets(&choices)?;
+        let machines = self.shared.machines(&choices)?;
         let logs = self.shared.open_logs()?;
-        let differences = self.differences(&logs, &targets, &choices)?;
+        let on = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
+        let targets = &on.targets;
+        let differences = self.differences(&logs, targets, &choices)?;
         if governors::say_failures(&choices, "so there is nothing to compare") {
             return Ok(ExitCode::FAILURE);
         }
-        self.print(&logs, &targets, &choices, &differences)?;
+        self.print(&logs, &on, &choices, &differences)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -129,7 +133,8 @@ impl Diff {
         let [a, b] = choices.each_ref();
         let players =
             |target: &'a ReplayTarget| Ok((target, a.on(&target.machine)?, b.on(&target.machine)?));
-        let players: Vec<_> = targets.iter().map(players).collect::<Result<_>>()?;
+        let targets: Vec<_> = targets.iter().filter(|target| target.is_for(log_index)).collect();
+        let players: Vec<_> = targets.iter().copied().map(players).collect::<Result<_>>()?;
         let make = || -> Vec<Pair> {
             let pair = |&(target, a, b): &(
                 &ReplayTarget,
@@ -164,27 +169,31 @@ impl Diff {
             state_names: &target.state_names,
             states: target.states,
             costs: &target.costs,
+            power_basis: target.machine.power_basis(),
             governors: [choices[0].name(), choices[1].name()],
             price,
             knows_tasks: !named.log.metadata.is_unknown("ran_task"),
             diff,
         };
-        Ok(targets.iter().zip(diffs).map(difference).collect())
+        Ok(targets.into_iter().zip(diffs).map(difference).collect())
     }
 
     fn print(
         &self,
         logs: &[NamedLog],
-        targets: &[ReplayTarget],
+        on: &Targets,
         choices: &[Choice],
         differences: &[Difference<'_>],
     ) -> Result<()> {
         let mut out = screen::stdout();
+        let targets = on.targets.as_slice();
+        let mut notes = self.shared.notes(logs, targets, choices);
+        let form = (self.shared.json, self.shared.csv);
+        say_assumed(on.assumed.as_deref(), &mut notes, &mut out, form)?;
         if self.shared.csv {
             out.write_all(group_rows(differences).to_csv().as_bytes())?;
             return Ok(());
         }
-        let notes = self.shared.notes(logs, targets, choices);
         let shown = match logs.len() {
             1 => differences.to_vec(),
             _ if self.shared.by_log => differences.to_vec(),
@@ -215,7 +224,7 @@ impl Diff {
         writeln!(out, "A is {}, B is {}.\n", choices[0].name(), choices[1].name())?;
         for difference in &shown {
             let Difference { log, machine, diff, .. } = difference;
-            let title = title(log, machine, targets, logs.len(), &diff.a);
+            let title = title(log, machine, targets, logs, &diff.a);
             writeln!(out, "{}\n", wrap(&title, style.width, 0))?;
             for sentence in difference.sentences() {
                 writeln!(out, "{}", wrap(&sentence, style.width, 2))?;

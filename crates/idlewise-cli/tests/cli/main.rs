@@ -52,6 +52,7 @@ mod promote;
 mod quiet;
 mod record;
 mod recorded;
+mod recorded_machine;
 mod replay;
 mod report;
 mod schemas;

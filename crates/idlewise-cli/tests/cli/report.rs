@@ -494,5 +494,8 @@ fn a_verdict_is_short_and_names_no_cause() {
         }
     }
     let only = pages[2].facts["verdicts"][0].to_string();
-    assert!(only.contains("menu costs") && only.contains("menu's regret"), "{only}");
+    assert!(
+        only.contains("menu (the kernel's default): p99 290") && only.contains("menu's regret"),
+        "{only}"
+    );
 }

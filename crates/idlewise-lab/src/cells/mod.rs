@@ -26,16 +26,8 @@ use crate::target::{Conditions, ReplayTarget};
 
 /// The governors of a contest, unless others are named.
 pub const GOVERNORS_DEFAULT: [&str; 5] = ["menu", "menu-7.2", "teo", "ladder", "hazard"];
-/// The machines.
+/// The machines, for recordings that do not say their own.
 pub const MACHINES_DEFAULT: [&str; 6] = ["spr", "icx", "milan", "genoa", "skx", "skl-client"];
-
-/// The names, or the usual machines if there are none.
-pub fn machines_or_usual(names: &[String]) -> Vec<&str> {
-    match names {
-        [] => MACHINES_DEFAULT.to_vec(),
-        names => names.iter().map(String::as_str).collect(),
-    }
-}
 
 /// One player on one machine in one setting.
 #[derive(Clone)]
@@ -100,12 +92,21 @@ impl<'a> Contest<'a> {
         })
     }
 
-    /// Makes the cells.
+    /// Makes the cells of all machines.
     pub fn cells(self) -> Cells<'a> {
+        self.cells_on(&|_| true)
+    }
+
+    /// Makes the cells of the machines that the log with this index is replayed on.
+    pub fn cells_of(self, log: usize) -> Cells<'a> {
+        self.cells_on(&|target| target.is_for(log))
+    }
+
+    fn cells_on(self, is_on: &dyn Fn(&ReplayTarget) -> bool) -> Cells<'a> {
         let oracle = Choice::ORACLE;
         let mut made = Cells { contest: self, cells: Vec::new(), places: Vec::new() };
         for &setting in self.settings {
-            for target in self.targets {
+            for target in self.targets.iter().filter(|target| is_on(target)) {
                 let cell = |choice, priced| Cell { target, choice, setting, priced };
                 // For each player, the cells of every shape and price.
                 let mut own: Vec<Vec<usize>> = Vec::new();
@@ -245,7 +246,7 @@ mod tests {
     fn an_entry_is_made_of_its_own_cells() {
         let names = ["menu", "hazard", "dpm", "hazard:lambda=1", "deepest"];
         let choices = names.map(|name| Choice::parse(name).unwrap());
-        let targets = targets(&["spr", "milan"], &choices, &[], &[]).unwrap();
+        let targets = targets(&["spr", "milan"], &choices).unwrap();
         let settings = [None, Some(100)].map(|hz| Conditions { hz, ..Conditions::default() });
         let contest = Contest {
             targets: &targets,

@@ -20,7 +20,7 @@ use idlewise_trace::{IdleGap, WakeReason};
 use super::{Log, Request, pool};
 use crate::error::{Failure, Result};
 use crate::roster::OnMachine;
-use crate::target::targets;
+use crate::target::{AskedMachines, Targets};
 
 /// The rows of a batch.
 const ROW_COUNT: usize = 1 << 14;
@@ -119,7 +119,9 @@ fn replayed(log: &Log, request: &Request, is_stopped: &AtomicBool) -> Result<Vec
     let ([choice], [price]) = (&*request.governors, &*prices) else {
         return Err(one());
     };
-    let targets = targets(&request.machines, &request.governors, &[], &[])?;
+    let named = (log.name(), &log.0.log.metadata);
+    let asked = AskedMachines::new(&request.machines, &request.governors, &[], &[])?;
+    let Targets { targets, .. } = asked.on([named].into_iter(), &[])?;
     let [target] = &*targets else { return Err(one()) };
     let setting = target.setting(conditions, &log.0.log.metadata);
     let price = *price;

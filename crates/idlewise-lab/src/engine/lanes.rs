@@ -10,11 +10,11 @@ use idlewise_trace::IdleGap;
 
 use super::{Log, Request};
 use crate::error::{Failure, Result};
-use crate::target::{ReplayTarget, targets};
+use crate::target::{AskedMachines, ReplayTarget};
 
 /// What to step through.
 pub struct LanesRequest {
-    /// An id or a file.
+    /// An id, a file or `recorded`.
     pub machine: String,
     /// The price of delay, in times the power of polling.
     pub lambda: f64,
@@ -81,7 +81,15 @@ impl Lanes {
         };
         let conditions = request.conditions()?;
         let price = request.prices()?.remove(0);
-        let target = targets(&request.machines, &[], &[], &[])?.remove(0);
+        let named = logs.iter().map(|log| (log.name(), &log.0.log.metadata));
+        let machines = AskedMachines::new(&request.machines, &[], &[], &[])?;
+        let mut targets = machines.on(named, &[])?.targets;
+        if targets.len() > 1 {
+            return Err(Failure::new(
+                "the logs were recorded on different machines, and lanes are on one: name one, or give fewer logs",
+            ));
+        }
+        let target = targets.pop().ok_or_else(|| Failure::new("there are no logs"))?;
         let mut sources: Vec<Source> = Vec::new();
         for log in logs {
             let setting = target.setting(conditions, &log.0.log.metadata);

@@ -22,11 +22,12 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::bundled;
 pub use crate::cells::GOVERNORS_DEFAULT;
-use crate::cells::{self, Cell, Contest, MACHINES_DEFAULT, machines_or_usual};
+use crate::cells::{self, Cell, Contest, MACHINES_DEFAULT};
 use crate::error::{Failure, Result};
 use crate::input::NamedLog;
 pub use crate::roster::{Choice, Make};
-use crate::target::{Conditions, targets};
+pub use crate::target::RECORDED;
+use crate::target::{AskedMachines, Conditions, Targets};
 use crate::unpack::Unpacking;
 
 pub use gaps::{columns_of_lisa, gaps, replayed_gaps};
@@ -82,11 +83,6 @@ pub fn machine_ids() -> Vec<&'static str> {
     bundled::replayable_ids().collect()
 }
 
-/// Returns the machines that are replayed by default.
-pub fn machines_default() -> Vec<String> {
-    MACHINES_DEFAULT.map(str::to_owned).into()
-}
-
 /// Finds a governor by name, as in `idlewise replay --help`.
 ///
 /// # Errors
@@ -108,7 +104,7 @@ pub fn governor(name: &str) -> Result<Choice, String> {
 /// What to replay.
 #[derive(Clone)]
 pub struct Request {
-    /// Ids or files.
+    /// Ids, files or `recorded`; without any, it is `recorded`, and [`MACHINES_DEFAULT`] for logs without states.
     pub machines: Vec<String>,
     /// The governors: [`governor`]s, or the caller's own ([`Choice::made`]).
     pub governors: Vec<Choice>,
@@ -138,6 +134,16 @@ impl Request {
     }
 }
 
+/// The rows of a replay, and what it was on.
+pub struct Replayed {
+    /// A row for each log, machine, governor and price.
+    pub rows: RecordBatch,
+    /// The machines' names in the rows.
+    pub machines: Vec<String>,
+    /// Which logs have no states of their own, and what they were replayed on instead.
+    pub assumed: Option<String>,
+}
+
 /// Replays logs, and returns a row for each log, machine, governor and price. It looks now and then whether it is to
 /// stop, and then returns what it has.
 ///
@@ -147,15 +153,17 @@ pub fn replay(
     logs: &[Arc<Log>],
     request: &Request,
     is_stopped: &AtomicBool,
-) -> Result<RecordBatch, String> {
+) -> Result<Replayed, String> {
     rows(logs, request, is_stopped).map_err(|failure| failure.text())
 }
 
-fn rows(logs: &[Arc<Log>], request: &Request, is_stopped: &AtomicBool) -> Result<RecordBatch> {
+fn rows(logs: &[Arc<Log>], request: &Request, is_stopped: &AtomicBool) -> Result<Replayed> {
     let prices = request.prices()?;
     let conditions = request.conditions()?;
     let choices = &request.governors;
-    let targets = targets(&machines_or_usual(&request.machines), choices, &[], &[])?;
+    let named = logs.iter().map(|log| (log.name(), &log.0.log.metadata));
+    let asked = AskedMachines::new(&request.machines, choices, &[], &[])?;
+    let Targets { targets, assumed } = asked.on(named, &MACHINES_DEFAULT)?;
     let contest = Contest {
         targets: &targets,
         choices,
@@ -163,11 +171,11 @@ fn rows(logs: &[Arc<Log>], request: &Request, is_stopped: &AtomicBool) -> Result
         shapes: &[Shape::Default],
         prices: &prices,
     };
-    let cells = contest.cells();
     // Threads would only wait for the interpreter's lock.
     let pool = pool(choices.iter().any(Choice::is_made))?;
     let mut entries = Vec::new();
-    for log in logs {
+    for (index, log) in logs.iter().enumerate() {
+        let cells = contest.cells_of(index);
         let mut results = Vec::with_capacity(cells.cells.len());
         for part in cells.cells.chunks(LANE_COUNT_MAX) {
             // Relaxed is enough: it only has to be seen some time.
@@ -181,7 +189,8 @@ fn rows(logs: &[Arc<Log>], request: &Request, is_stopped: &AtomicBool) -> Result
         }
         entries.extend(cells.entries(log.name(), &results));
     }
-    Ok(collected_table(&entries).to_arrow())
+    let machines = targets.iter().map(|target| target.machine.id.clone()).collect();
+    Ok(Replayed { rows: collected_table(&entries).to_arrow(), machines, assumed })
 }
 
 /// Threads for a replay, or this thread alone.

@@ -10,8 +10,9 @@ mod costly;
 mod groups;
 
 use idlewise_core::StateTable;
-use idlewise_sim::CostModel;
 use idlewise_sim::diff::{Diff, Dimension, GroupTally};
+use idlewise_sim::replay::Tally;
+use idlewise_sim::{Basis, CostModel};
 
 pub use costly::{Costly, Direction, before_table, costly_columns, costly_rows, costly_table};
 pub use groups::{
@@ -24,6 +25,7 @@ use crate::columns::{Heading, Priority, Unit};
 
 use crate::Statement;
 use crate::replay::short;
+use crate::verdict::Plain;
 
 const A: Heading = Heading::text("a", "A", "The governors, in the order in which they were named.")
     .priority(Priority::Key);
@@ -54,6 +56,8 @@ pub struct Difference<'a> {
     pub states: StateTable,
     /// The costs of the states.
     pub costs: &'a CostModel,
+    /// What the powers rest on.
+    pub power_basis: Basis,
     /// The names of A and B.
     pub governors: [String; 2],
     /// The price of delay in costs.
@@ -111,12 +115,16 @@ impl Difference<'_> {
             0 => String::new(),
             _ => format!(", and in {later_count} more another course later on"),
         };
-        let mut sentences = vec![format!(
+        let plain =
+            |tally: &Tally| Plain::new(tally.delays(&self.states), self.costs.energy_uj(tally));
+        let changes = plain(&self.diff.b).instead_of(&plain(&self.diff.a), self.power_basis);
+        let mut sentences = vec![format!("{b} instead of {a}: {changes}.")];
+        sentences.push(format!(
             "With {b} instead of {a}, {} of {} gaps ({}) get another first state{later}.",
             all.first_state_count,
             all.gap_count,
             percent(all.first_state_count as f64 / all.gap_count as f64),
-        )];
+        ));
         let delay_ms = |tally| delay_ns(self, tally) / 1e6;
         let (delay_a, delay_b) = (delay_ms(&self.diff.a), delay_ms(&self.diff.b));
         let energy_mj = |tally| self.costs.energy_uj(tally) / 1e3;
@@ -251,6 +259,7 @@ mod tests {
             state_names: names,
             states: states(),
             costs,
+            power_basis: Basis::Assumed,
             governors: ["shallowest".to_owned(), "deepest".to_owned()],
             price,
             knows_tasks: true,
@@ -267,6 +276,8 @@ mod tests {
         assert_eq!(
             difference.sentences(),
             [
+                "deepest instead of shallowest: p99 290 µs instead of none, mean delay 290 µs instead of none, same \
+                 energy (assumed powers).",
                 "With deepest instead of shallowest, 3 of 3 gaps (100.0 %) get another first state.",
                 "Delay: 0.87 ms instead of 0 (from none); energy: 2.40 mJ instead of 2.40 (+0.0 %).",
                 "Cost, which is energy + λ × delay: λ=1000 mW +36.3 %. At λ=1000 mW, deepest saves \

@@ -6,6 +6,7 @@ use idlewise_sim::ledger::Ledger;
 use idlewise_sim::{Basis, CostModel};
 
 use super::GovernorFacts;
+use crate::verdict::InUse;
 
 /// A machine on which logs were replayed.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,17 @@ pub struct ReplayedMachine<'a> {
     pub states: StateTable,
     pub costs: &'a CostModel,
     pub power_basis: Basis,
+    /// The governor in use on its logs.
+    pub in_use: &'a InUse,
+    /// The indices of the logs that were replayed on it; `None`: all.
+    pub logs: Option<&'a [usize]>,
+}
+
+impl ReplayedMachine<'_> {
+    /// Whether a log was replayed on it, or, with `None`, any.
+    pub(super) fn is_for(&self, log: Option<usize>) -> bool {
+        log.is_none_or(|log| self.logs.is_none_or(|logs| logs.contains(&log)))
+    }
 }
 
 /// A log that was replayed.

@@ -70,7 +70,11 @@ impl<'a> Replayed<'a> {
     /// Returns the results as the sentences and tables take them: of each log, or of the sums.
     pub fn outcomes(&self, log: &str, ledgers: &[MachineLedger]) -> Vec<Outcome<'a>> {
         let mut outcomes = Vec::new();
+        let of_log = self.logs.iter().position(|one| one.name == log);
         for (machine, ledger) in self.machines.iter().zip(ledgers) {
+            if !machine.is_for(of_log) {
+                continue;
+            }
             let price = |(price, oracle): (&Price, &Tally)| {
                 machine.costs.cost_uj(oracle, price.lambda_mw(machine.costs))
             };
@@ -83,6 +87,7 @@ impl<'a> Replayed<'a> {
                     state_names: machine.state_names,
                     states: machine.states,
                     costs: machine.costs,
+                    power_basis: machine.power_basis,
                     governor: governor.name,
                     role: match governor.role {
                         GovernorRole::Governor | GovernorRole::File => Role::Governor,
@@ -150,7 +155,8 @@ impl<'a> Replayed<'a> {
     }
 
     fn totals(&self, page: &mut Page, log: Option<usize>, ledgers: &[MachineLedger]) {
-        for (machine, (known, ledger)) in self.machines.iter().zip(ledgers).enumerate() {
+        let machines = self.machines.iter().zip(ledgers).enumerate();
+        for (machine, (known, ledger)) in machines.filter(|(_, (known, _))| known.is_for(log)) {
             for (governor, place) in self.places().into_iter().enumerate() {
                 let tally = tally_of(ledger, place);
                 page.facts.results.push(result(log, machine, governor, known, tally, place));
@@ -183,8 +189,9 @@ impl<'a> Replayed<'a> {
         bin_count: &mut usize,
     ) -> Vec<ColumnRef> {
         let mut added = Vec::new();
-        for (machine, ledger) in ledgers.iter().enumerate() {
-            for (index, prices) in ledger.regret.iter().enumerate() {
+        let is_for = |machine: &usize| self.machines[*machine].is_for(log);
+        for machine in (0..ledgers.len()).filter(is_for) {
+            for (index, prices) in ledgers[machine].regret.iter().enumerate() {
                 let Some(governor) = self.listed_index(index) else { continue };
                 for (price, tally) in prices.iter().enumerate() {
                     *bin_count =
@@ -203,6 +210,9 @@ impl<'a> Replayed<'a> {
         for (log, replayed) in self.logs.iter().enumerate() {
             for cpu in &replayed.ledger.cpus {
                 for (machine, governors) in cpu.regret_ratios.iter().enumerate() {
+                    if !self.machines[machine].is_for(Some(log)) {
+                        continue;
+                    }
                     for (index, ratios) in governors.iter().enumerate() {
                         let Some(governor) = self.listed_index(index) else { continue };
                         rows.push(CpuFacts {

@@ -8,7 +8,8 @@ use idlewise_sim::ledger::MachineLedger;
 use idlewise_trace::WakeReason;
 
 use super::{BasisKind, NoteFacts, Replayed, ReplayedMachine, Verdict, VerdictFact};
-use crate::replay::{Outcome, Role, extremes, reference_price, span_words, words};
+use crate::replay::{Outcome, extremes, machine_words, reference_price, span_words, words};
+use crate::verdict::{Judged, energy_words};
 
 /// A verdict has at most so many facts.
 const FACT_COUNT_MAX: usize = 3;
@@ -66,89 +67,74 @@ impl About<'_, '_> {
     }
 
     fn verdict(&self, notes: &NoteFacts) -> Verdict {
-        let reference = reference_price(self.prices());
         let mut verdict = Verdict { machine: self.index, ..Verdict::default() };
-        let id = self.machine.id;
+        let id = machine_words(self.machine.id);
         let gap_count = self.group.first().map_or(0, |outcome| outcome.tally.gap_count);
         if gap_count == 0 {
             verdict.sentence =
                 format!("On {id}: the logs have no gaps, so there is nothing to compare.");
             return verdict;
         }
-        let at = words(self.prices()[reference]);
-        let more = |outcome: &Outcome<'_>| more(outcome.regret(reference, self.prices()));
-        let Some((nearest, furthest)) = extremes(self.group, reference, self.prices()) else {
-            let only = self.group.iter().find(|one| one.role == Role::Governor);
-            verdict.sentence = match only {
-                Some(only) => format!(
-                    "On {id}, {} costs {} than the best possible {at}.",
-                    only.governor,
-                    more(only)
-                ),
-                None => format!("On {id}: no governor to judge, only bounds."),
-            };
-            verdict.facts = self.facts(only, None);
+        let in_use = self.machine.in_use;
+        let Some(judged) = Judged::of(self.group, in_use, self.prices()) else {
+            verdict.sentence = format!("On {id}: no governor to judge, only bounds.");
             verdict.limits = self.limits(notes, None);
             return verdict;
         };
-        verdict.sentence = format!(
-            "On {id}, {} is the cheapest {at}: it costs {} than the best possible, {} {}.",
-            nearest.governor,
-            more(nearest),
-            furthest.governor,
-            more(furthest),
-        );
-        verdict.facts = self.facts(Some(furthest), Some(nearest));
-        verdict.limits = self.limits(notes, Some(nearest));
+        verdict.sentence = judged.sentence(in_use);
+        verdict.facts = self.facts(judged.base, judged.other);
+        let regret = judged.regret(self.prices());
+        let basis = self.energy_basis();
+        verdict.facts.extend(regret.map(|text| VerdictFact { text, basis }));
+        let cheapest = extremes(self.group, reference_price(self.prices()), self.prices());
+        verdict.limits = self.limits(notes, cheapest.map(|(nearest, _)| nearest));
         verdict
     }
 
-    /// The largest facts about the worst governor beside the best.
-    fn facts(&self, worst: Option<&Outcome<'_>>, best: Option<&Outcome<'_>>) -> Vec<VerdictFact> {
-        let Some(worst) = worst else { return Vec::new() };
+    /// The largest facts about the governor in use beside another. The regret of both follows.
+    fn facts(&self, base: &Outcome<'_>, other: Option<&Outcome<'_>>) -> Vec<VerdictFact> {
         let mut facts: Vec<Weighed> = Vec::new();
-        if let Some(best) = best {
-            facts.extend(self.difference(worst, best));
+        if let Some(other) = other {
+            facts.extend(self.difference(base, other));
         }
-        facts.extend(self.wrong_choice(worst));
-        facts.extend(self.where_it_is(worst));
+        facts.extend(self.wrong_choice(base));
+        facts.extend(self.where_it_is(base));
         facts.extend(self.wake_reason());
         // The order of equal facts is that of asking.
         facts.sort_by(|a, b| b.weight.total_cmp(&a.weight));
-        facts.truncate(FACT_COUNT_MAX);
+        facts.truncate(FACT_COUNT_MAX - 1);
         facts.into_iter().map(|weighed| weighed.fact).collect()
     }
 
     /// How long wake-ups wait under both, and what the gaps take. Delays rest on less than energies, so
     /// each is a fact of its own.
-    fn difference(&self, worst: &Outcome<'_>, best: &Outcome<'_>) -> [Weighed; 2] {
+    fn difference(&self, base: &Outcome<'_>, other: &Outcome<'_>) -> [Weighed; 2] {
         let sums = |outcome: &Outcome<'_>| {
             (outcome.delays().sum_ns(), outcome.costs.energy_uj(&outcome.tally))
         };
-        let ((worst_ns, worst_uj), (best_ns, best_uj)) = (sums(worst), sums(best));
+        let ((base_ns, base_uj), (other_ns, other_uj)) = (sums(base), sums(other));
         let delay = format!(
             "Wake-ups wait {} in all under {}, {} under {}.",
-            sum_words(worst_ns),
-            worst.governor,
-            sum_words(best_ns),
-            best.governor,
+            sum_words(base_ns),
+            base.governor,
+            sum_words(other_ns),
+            other.governor,
         );
         let energy = format!(
             "The gaps take {} under {}, {} under {}.",
-            energy_words(worst_uj),
-            worst.governor,
-            energy_words(best_uj),
-            best.governor,
+            energy_words(base_uj),
+            base.governor,
+            energy_words(other_uj),
+            other.governor,
         );
-        let weight =
-            |worst: f64, best: f64| (worst - best).abs() / worst.max(best).max(f64::MIN_POSITIVE);
+        let weight = |a: f64, b: f64| (a - b).abs() / a.max(b).max(f64::MIN_POSITIVE);
         [
             Weighed {
-                weight: weight(worst_ns as f64, best_ns as f64),
+                weight: weight(base_ns as f64, other_ns as f64),
                 fact: VerdictFact { text: delay, basis: BasisKind::Simulated },
             },
             Weighed {
-                weight: weight(worst_uj, best_uj),
+                weight: weight(base_uj, other_uj),
                 fact: VerdictFact { text: energy, basis: self.energy_basis() },
             },
         ]
@@ -191,7 +177,7 @@ impl About<'_, '_> {
             false => format!("it chose {} and {} would have been right", name(chosen), name(right)),
         };
         let text = format!(
-            "{} of {}'s regret goes with {count} gaps in which {what}, most of them {} to {} long.",
+            "{} of {}'s regret is in {count} gaps in which {what}, most of them {} to {} long.",
             percent(regret_uj / all_uj),
             outcome.governor,
             rounded_span(idlewise_sim::ledger::bin_edge_ns(from)),
@@ -210,7 +196,9 @@ impl About<'_, '_> {
             let tally = ledger.regret.get(governor).and_then(|prices| prices.get(reference));
             tally.map_or(0.0, |tally| tally.cells().map(|cell| cell.regret_uj.max(0.0)).sum())
         };
-        let logs = &self.replayed.logs;
+        let logs = self.replayed.logs.iter().enumerate();
+        let logs: Vec<_> = logs.filter(|(log, _)| self.machine.is_for(Some(*log))).collect();
+        let logs: Vec<_> = logs.into_iter().map(|(_, log)| log).collect();
         if logs.len() < 2 {
             return None;
         }
@@ -277,7 +265,7 @@ impl About<'_, '_> {
         if self.machine.power_basis == Basis::Assumed {
             limits.push(format!(
                 "The powers of {} are assumed, and with them every energy and cost.",
-                self.machine.id
+                machine_words(self.machine.id)
             ));
         }
         let id = format!("{}: ", self.machine.id);
@@ -310,13 +298,6 @@ impl About<'_, '_> {
     }
 }
 
-fn more(regret: Option<f64>) -> String {
-    match regret {
-        Some(regret) => format!("{:.0} % more", regret * 100.0),
-        None => "nothing comparable".to_owned(),
-    }
-}
-
 fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if percent > 0.0 && percent < 1.0 => "less than 1 %".to_owned(),
@@ -332,15 +313,6 @@ fn sum_words(ns: u64) -> String {
         s if s >= 0.995 => format!("{s:.1} s"),
         s if s >= 0.000_995 => format!("{:.0} ms", s * 1e3),
         _ => span_words(ns),
-    }
-}
-
-fn energy_words(uj: f64) -> String {
-    match uj {
-        uj if uj >= 9.95e6 => format!("{:.0} J", uj / 1e6),
-        uj if uj >= 0.995e6 => format!("{:.1} J", uj / 1e6),
-        uj if uj >= 0.995e3 => format!("{:.0} mJ", uj / 1e3),
-        uj => format!("{uj:.0} µJ"),
     }
 }
 

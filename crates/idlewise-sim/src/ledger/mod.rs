@@ -233,6 +233,15 @@ fn merge(mine: &mut [Tally], theirs: &[Tally]) {
 }
 
 impl Ledger {
+    /// Adds a machine at this index on which the log was not replayed.
+    pub fn leave_out(&mut self, index: usize, machine: &LedgerMachine<'_>) {
+        self.machines.insert(index, MachineLedger::new(machine));
+        for cpu in &mut self.cpus {
+            let ratios = vec![None; machine.prices_mw.len()];
+            cpu.regret_ratios.insert(index, vec![ratios; machine.governors.len()]);
+        }
+    }
+
     fn add(&mut self, of_cpu: cpu::CpuResult) {
         let cpu::CpuResult { first_ns, end_ns, wakes, cpu, machines, .. } = of_cpu;
         let Some(first_ns) = first_ns else { return };

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use idlewise_host::settings::CpuSet;
 use idlewise_host::{Recording, Root, note};
 use idlewise_lab::notes::{add_governors, add_machine};
-use idlewise_lab::target::{Conditions, HZ_DEFAULT};
+use idlewise_lab::target::{Conditions, HZ_DEFAULT, is_own_machine, named_machine};
 use idlewise_report::advise::{Advice, Candidate, JudgedBy, Outcome, Slices, Slo, Wishes};
 use idlewise_report::predict::reproduction_text;
 use idlewise_report::{Notes, TextStyle};
@@ -32,7 +32,6 @@ use self::replayed::Replayed;
 use super::info::histogram::{self, Form};
 use super::record::seconds;
 use super::why::{CpuList, cpus};
-use crate::bundled;
 use crate::doubts::ShownDoubts;
 use crate::error::{Failure, Result};
 use crate::governors::Choice;
@@ -110,7 +109,7 @@ pub struct Advise {
     #[arg(long, value_name = "W", value_parser = watts)]
     max_watts: Option<f64>,
 
-    /// The machine's id or file [default: the recorded one]
+    /// The machine's name or file [default: recorded]
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
@@ -180,7 +179,7 @@ impl Advise {
     pub fn run(self) -> Result<ExitCode> {
         threads::start();
         // Fail before half a minute of recording, not after.
-        let machine = self.machine.as_deref().map(bundled::machine).transpose()?;
+        let machine = named_machine(self.machine.as_deref())?;
         let root = root(self.sysroot.as_deref())?;
         if let Some(status) = self.advise_of_histogram(machine.as_ref())? {
             return Ok(status);
@@ -276,9 +275,14 @@ impl Advise {
         let mut variants = vec![candidates.as_it_is()?];
         variants.extend(candidates.all()?);
         let (outcome, slices) = match (&named.log, &named.predicted) {
-            (_, Some(predicted)) => {
-                (None, predicted.run(&target.machine, self.machine.is_none(), &variants)?)
-            }
+            (_, Some(predicted)) => (
+                None,
+                predicted.run(
+                    &target.machine,
+                    is_own_machine(self.machine.as_deref()),
+                    &variants,
+                )?,
+            ),
             (Some(log), None) => {
                 let replayed = Replayed {
                     log: &log.log,
@@ -382,7 +386,10 @@ impl Advise {
         if let Some(&Doubted { outcome, edge_ratio }) = doubted {
             let replayed::Outcome { recorded_count, agreed_count, .. } = *outcome;
             let agreed_ratio = agreed_count as f64 / recorded_count.max(1) as f64;
-            if self.machine.is_none() && recorded_count > 0 && agreed_ratio < AGREED_MIN {
+            if is_own_machine(self.machine.as_deref())
+                && recorded_count > 0
+                && agreed_ratio < AGREED_MIN
+            {
                 notes.doubt(format!(
                     "the replay as it is enters the recorded state in only {:.0} % of the idle periods, so \
                      what it says of other settings may be off: `idlewise replay --check-recorded` says why",

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use idlewise_lab::target::{RECORDED, recorded_machine};
 use idlewise_plugin::{Compiler, GovernorSource, Kernel};
 use idlewise_trace::anonymize::{Field, REMAINS};
 use idlewise_trace::causes::WorkloadWriter;
@@ -36,6 +37,8 @@ pub struct Inputs<'a> {
     pub machines: Vec<MachineNote>,
     pub has_code: bool,
     has_own_machine: bool,
+    /// Whether a log does not say its own machine's idle states.
+    lacks_states: bool,
     /// Where files and source trees of the user are in the bundle.
     placed: HashMap<PathBuf, String>,
 }
@@ -58,6 +61,7 @@ impl<'a> Inputs<'a> {
             machines: Vec::new(),
             has_code: false,
             has_own_machine: false,
+            lacks_states: false,
             placed: HashMap::new(),
         }
     }
@@ -77,8 +81,9 @@ impl<'a> Inputs<'a> {
                 _ => {}
             }
         }
+        let is_named = line.words.iter().any(|word| word.role == BundleRole::Machine);
         let machines: &[&str] = match line.command.name {
-            _ if !self.machines.is_empty() => &[],
+            _ if is_named || !self.lacks_states => &[],
             "replay" | "diff" => &MACHINES_DEFAULT,
             "arena" => &cells::MACHINES_DEFAULT,
             _ => &[],
@@ -138,6 +143,7 @@ impl<'a> Inputs<'a> {
         let path = self.shelf.new_path("logs", &named.name, ".parquet")?;
         let writer = LogWriter::create(&self.shelf.at(&path), false)?;
         let anonymized = anonymize(named, writer, self.keep)?;
+        self.lacks_states |= recorded_machine(&named.name, &anonymized.metadata).is_err();
         let fields = anonymized.dropped.iter().map(|field| field.name().to_owned());
         self.logs.push(LogNote {
             path: path.to_string(),
@@ -153,6 +159,9 @@ impl<'a> Inputs<'a> {
     /// Returns how the command names a machine in the bundle. A bundled machine keeps its id, and its table is
     /// there to be read and compared.
     fn machine(&mut self, name: &str) -> Result<String> {
+        if name == RECORDED {
+            return Ok(name.to_owned());
+        }
         if let Some(known) = self.machines.iter().find(|machine| machine.name == name) {
             return Ok(known.name.clone());
         }

@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_lab::target::Conditions;
+use idlewise_lab::target::{Conditions, named_machine, own_machine};
 use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{ObservedLane, Observer, ReplayedGroups, Setting};
 use idlewise_trace::OutputFile;
@@ -80,7 +80,7 @@ pub struct Export {
     #[command(flatten)]
     governors: GovernorArguments,
 
-    /// The machine to replay on, an id or a file [default: the recorded one, or spr]
+    /// The machine to replay on, a name or a file [default: recorded; if unknown, spr]
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
@@ -170,9 +170,11 @@ impl Export {
     fn write(&self, output: Output) -> Result<Option<(NamedLog, Replays, u64)>> {
         // Check names before reading anything.
         let choices = self.governors.choices()?;
-        let machine = self.machine.as_deref().map(bundled::machine).transpose()?;
+        let asked = self.machine.as_deref();
+        let machine = named_machine(asked)?;
         let named = NamedLog::open(&self.log, self.unpacking)?;
-        let machine = match machine.or_else(|| named.log.metadata.machine.clone()) {
+        let own = own_machine(asked, &named.name, &named.log.metadata)?;
+        let machine = match machine.or(own) {
             Some(machine) => machine,
             None => bundled::machine(MACHINES_DEFAULT[0])?,
         };

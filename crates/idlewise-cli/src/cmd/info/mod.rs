@@ -58,7 +58,7 @@ pub struct Info {
     #[arg(long)]
     why_menu: bool,
 
-    /// The machine whose states menu chooses from, an id or a file [default: the recorded one, or spr]
+    /// The machine whose states menu chooses from, a name or a file [default: recorded; if unknown, spr]
     #[arg(long, value_name = "NAME|FILE", requires = "why_menu")]
     machine: Option<String>,
 

@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use idlewise_core::{Context, Decision, Device, Governor, Outcome};
-use idlewise_lab::target::{Conditions, HZ_DEFAULT};
+use idlewise_lab::target::{Conditions, HZ_DEFAULT, is_own_machine, named_machine, own_machine};
 use idlewise_linux::{GovernorSpec, LinuxGovernor, Menu, resolve, resolve_for};
 use idlewise_report::Notes;
 use idlewise_report::why_menu::WhyMenu;
@@ -40,11 +40,11 @@ pub struct Answer {
 /// Asks menu throughout a log.
 pub fn ask(named: &NamedLog, machine: Option<&str>, mut notes: Notes) -> Result<Answer> {
     let metadata = &named.log.metadata;
-    let is_own_machine = machine.is_none() && metadata.machine.is_some();
-    let machine = match (machine, &metadata.machine) {
-        (Some(name), _) => bundled::machine(name)?,
-        (None, Some(machine)) => machine.clone(),
-        (None, None) => bundled::machine(MACHINES_DEFAULT[0])?,
+    let own = own_machine(machine, &named.name, metadata)?;
+    let is_own = is_own_machine(machine) && own.is_some();
+    let machine = match named_machine(machine)?.or(own) {
+        Some(machine) => machine,
+        None => bundled::machine(MACHINES_DEFAULT[0])?,
     };
     let target = ReplayTarget::new(machine, &[], &[])?;
     let id = target.machine.id.clone();
@@ -55,7 +55,7 @@ pub fn ask(named: &NamedLog, machine: Option<&str>, mut notes: Notes) -> Result<
     }
     let known = metadata.kernel.as_deref().and_then(|kernel| resolve_for("menu", kernel));
     let spec = known.or_else(|| resolve("menu")).expect("menu is in the list");
-    let is_recorded = is_own_machine
+    let is_recorded = is_own
         && metadata.governor.is_some()
         && !matches!(metadata.driver, None | Some(Driver::Absent))
         && !metadata.is_unknown("recorded_state");
@@ -98,7 +98,7 @@ pub fn ask(named: &NamedLog, machine: Option<&str>, mut notes: Notes) -> Result<
         notes.basis(Basis::Simulated, "when the tick is stopped, as menu decides");
         let why = match metadata.driver {
             Some(Driver::Absent) => "the recording kernel had no idle driver and asked no governor",
-            _ if !is_own_machine => "the states are not known to be the recorded machine's",
+            _ if !is_own => "the states are not known to be the recorded machine's",
             _ => "the log does not hold what a governor decided",
         };
         notes.doubt(format!("{why}, so the tick is as menu would have left it on {id}"));

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use idlewise_core::NO_LATENCY_LIMIT_NS;
 use idlewise_lab::notes::add_machine;
-use idlewise_lab::target::{disabled, promoted};
+use idlewise_lab::target::{disabled, is_own_machine, named_machine, promoted};
 use idlewise_report::predict::{
     PredictedRun, PredictedTask, reproduction_text, run_table, task_table,
 };
@@ -81,7 +81,7 @@ pub struct Predict {
     /// A recording with causes (`idlewise record --causes`), or a workload log
     recording: PathBuf,
 
-    /// The machine to predict for [default: the recorded one]
+    /// The machine to predict for [default: recorded]
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
@@ -263,8 +263,8 @@ impl Predict {
             None => None,
         };
         let played = self.read()?;
-        let machine = match &self.machine {
-            Some(name) => bundled::machine(name)?,
+        let machine = match named_machine(self.machine.as_deref())? {
+            Some(machine) => machine,
             None => played.machine.clone(),
         };
         let setting = self.setting(&machine)?;
@@ -318,7 +318,9 @@ impl Predict {
             return Ok(0);
         };
         let mut doubts = played.workload.hardware(machine).replay_doubts();
-        if self.machine.is_none() && !played.workload.exit_quantiles(machine).is_empty() {
+        if is_own_machine(self.machine.as_deref())
+            && !played.workload.exit_quantiles(machine).is_empty()
+        {
             let parameters = "the exit latencies that the recording shows".to_owned();
             doubts.push(Doubt::SimulatedCosts { parameters });
         }
@@ -360,7 +362,7 @@ impl Predict {
         let disabled = disabled(machine, &self.disabled)?;
         let latency_limit_ns =
             self.latency_limit_us.map_or(NO_LATENCY_LIMIT_NS, |us| i64::from(us) * 1_000);
-        let is_recorded_machine = self.machine.is_none();
+        let is_recorded_machine = is_own_machine(self.machine.as_deref());
         Ok(Setting { disabled, latency_limit_ns, is_recorded_machine, ..Setting::new(machine) })
     }
 

@@ -8,9 +8,11 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use idlewise_lab::target::in_use;
 use idlewise_lab::topology::{Joined, Topology};
 use idlewise_report::promotion::{PromotionEffect, promotion_table};
 use idlewise_report::replay::{Outcome, by_log_table, findings, priced_name, replay_table};
+use idlewise_report::verdict::verdicts;
 use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::contest::{Price, Seat, run};
 use idlewise_sim::replay::{JointBound, ReplayedGroups, Tally};
@@ -23,7 +25,9 @@ use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::joining::Joining;
 use crate::progress::Progress;
-use crate::replay_arguments::{ALL_LOGS, ReplayArguments, ReplayTarget, title};
+use crate::replay_arguments::{
+    ALL_LOGS, MACHINES_DEFAULT, ReplayArguments, ReplayTarget, Targets, say_assumed, title,
+};
 use crate::role::{BundleRole, OUTPUT, Roles};
 use crate::screen::{self, Screen};
 use crate::threads;
@@ -36,8 +40,9 @@ Examples:
   # The bundled recordings, two server machines, the usual governors
   idlewise replay
 
-  # A recording of your own on one machine
-  idlewise replay perf.data --machine spr
+  # A recording of your own on its machine's idle states, and beside those of another machine
+  idlewise replay trace.dat
+  idlewise replay trace.dat --machine recorded,spr
 
   # Two governors, one machine file of yours, C6 switched off, at most 50 us of exit latency
   idlewise replay server.parquet --machine ./mine.toml --governor menu --governor teo \\
@@ -105,8 +110,8 @@ impl Replay {
     pub fn run(self) -> Result<ExitCode> {
         threads::start();
         // Check names before reading anything.
-        let choices = self.governors.choices_or(&governors::standard())?;
-        let targets = self.shared.targets(&choices)?;
+        let choices = governors::distinct(self.governors.choices_or(&governors::standard())?);
+        let machines = self.shared.machines(&choices)?;
         if self.joining.is_given() && (self.check_recorded || self.write_log.is_some()) {
             return Err(Failure::new(
                 "--topology: --check-recorded and --write-log replay CPUs one by one; leave it out",
@@ -116,9 +121,12 @@ impl Replay {
             return recorded::check(&self.shared.open_logs()?, &self, &choices);
         }
         if let Some(path) = &self.write_log {
-            return recorded::write(&self.shared.open_logs()?, &self, &targets, &choices, path);
+            let logs = self.shared.open_logs()?;
+            let on = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
+            return recorded::write(&logs, &self, &on, &choices, path);
         }
         let logs = self.shared.open_logs()?;
+        let Targets { targets, assumed } = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
         let prices = self.shared.prices();
         let topology = self.joining.topology()?;
         if self.joining.is_given() && targets.iter().all(|target| target.shared.is_empty()) {
@@ -142,6 +150,8 @@ impl Replay {
         effects.retain(|effect| !failed.contains(&effect.governor));
         let mut notes = self.shared.notes(&logs, &targets, &choices);
         joined::add_notes(&mut notes, &targets, &outcomes, &left_out);
+        let form = (self.shared.json, self.shared.csv);
+        say_assumed(assumed.as_deref(), &mut notes, &mut screen::stdout(), form)?;
         let results = Results { outcomes: &outcomes, effects: &effects };
         self.print(&logs, &targets, &choices, &prices, &results, &notes)?;
         let failed = governors::say_failures(&choices, "its rows are left out");
@@ -160,7 +170,12 @@ impl Replay {
         let Results { outcomes, effects } = *results;
         let mut out = screen::stdout();
         let pooled = pool(outcomes, targets);
-        let findings = findings(outcomes, &pooled, prices);
+        let (verdicts, regrets) = verdicts(&pooled, prices, &|machine| {
+            let target = targets.iter().find(|target| target.machine.id == machine);
+            in_use(logs, target)
+        });
+        let findings = [regrets, findings(outcomes)].concat();
+        let all_findings = [&verdicts[..], &findings].concat();
         if self.shared.csv {
             out.write_all(replay_table("", outcomes, prices, &[]).to_csv().as_bytes())?;
             return Ok(());
@@ -172,7 +187,7 @@ impl Replay {
                     Some(json!({"governor": choice.name(), "message": choice.failure()?}))
                 }).collect::<Vec<_>>(),
                 "states": state_rows(outcomes),
-                "findings": findings,
+                "findings": all_findings,
                 "bases": notes.bases_json(),
                 "doubts": notes.counted_doubts(),
                 "logs": logs.iter().map(|named| json!({
@@ -191,11 +206,17 @@ impl Replay {
             return Ok(());
         }
         let style = TextStyle::for_stdout();
+        for verdict in &verdicts {
+            writeln!(out, "{}", wrap(&verdict.text, style.width, 0))?;
+        }
+        if !verdicts.is_empty() {
+            writeln!(out)?;
+        }
         let is_by_log = self.shared.by_log || logs.len() == 1;
         let shown = if is_by_log { outcomes } else { &pooled };
         for group in shown.chunk_by(|a, b| a.log == b.log && a.machine == b.machine) {
             let Outcome { log, machine, tally, .. } = &group[0];
-            let title = title(log, machine, targets, logs.len(), tally);
+            let title = title(log, machine, targets, logs, tally);
             let table = replay_table(&title, group, prices, &SAID_IN_TITLE);
             writeln!(out, "{}", table.to_text(&style))?;
             let title = format!("{machine}: {}, states that CPUs share (simulated)", words(log));
@@ -280,9 +301,13 @@ pub(super) fn outcomes<'a>(
 ) -> Result<(Vec<Outcome<'a>>, Vec<String>)> {
     let mut left_out = Vec::new();
     let mut plans: Vec<Vec<Option<ReplayedGroups>>> = Vec::new();
-    for named in logs {
+    for (index, named) in logs.iter().enumerate() {
         let mut plan = Vec::new();
         for target in targets {
+            if !target.is_for(index) {
+                plan.push(None);
+                continue;
+            }
             plan.push(match topology.join(named, &target.machine.id, &target.shared)? {
                 Joined::Never => None,
                 Joined::LeftOut(reason) => {
@@ -313,6 +338,7 @@ pub(super) fn outcomes<'a>(
     let bar = Progress::gaps("replaying", gap_count);
     let by_log: Vec<Vec<Outcome<'a>>> = logs
         .par_iter()
+        .enumerate()
         .zip(&plans)
         .map(|(named, plan)| log_outcomes(shared, named, (targets, plan), choices, prices, &bar))
         .collect::<Result<_>>()?;
@@ -321,7 +347,7 @@ pub(super) fn outcomes<'a>(
 
 fn log_outcomes<'a>(
     shared: &ReplayArguments,
-    named: &NamedLog,
+    (index, named): (usize, &NamedLog),
     (targets, plan): (&'a [ReplayTarget], &[Option<ReplayedGroups>]),
     choices: &[Choice],
     prices: &[Price],
@@ -336,7 +362,8 @@ fn log_outcomes<'a>(
     };
     let lambdas_mw: Vec<Vec<f64>> = targets.iter().map(lambdas_mw).collect();
     let (mut played, mut seats, mut bounds) = (Vec::new(), Vec::new(), Vec::new());
-    for ((target, joined), lambdas_mw) in targets.iter().zip(plan).zip(&lambdas_mw) {
+    let of_log = targets.iter().zip(plan).zip(&lambdas_mw);
+    for ((target, joined), lambdas_mw) in of_log.filter(|((it, _), _)| it.is_for(index)) {
         let setting = shared.setting(target, named);
         let (costs, groups) = (&target.costs, joined.as_ref());
         bounds.extend(groups.map(|groups| JointBound { groups, costs, lambdas_mw }));
@@ -377,6 +404,7 @@ fn log_outcomes<'a>(
                 state_names: &target.state_names,
                 states: target.states,
                 costs: &target.costs,
+                power_basis: target.machine.power_basis(),
                 governor: if choice.is_priced() { priced_name(&name, *price) } else { name },
                 role: choice.role(),
                 tally: tally.clone(),

@@ -24,6 +24,7 @@ pub fn effects<'a>(
 ) -> Result<Vec<PromotionEffect<'a>>> {
     let by_log: Vec<Vec<PromotionEffect<'a>>> = logs
         .par_iter()
+        .enumerate()
         .map(|named| effects_on(shared, named, targets, choices))
         .collect::<Result<_>>()?;
     Ok(by_log.into_iter().flatten().collect())
@@ -31,12 +32,12 @@ pub fn effects<'a>(
 
 fn effects_on<'a>(
     shared: &ReplayArguments,
-    named: &NamedLog,
+    (index, named): (usize, &NamedLog),
     targets: &'a [ReplayTarget],
     choices: &[Choice],
 ) -> Result<Vec<PromotionEffect<'a>>> {
     let mut rows: Vec<(&'a ReplayTarget, String, Player<OnMachine<'_>>, [Setting; 2])> = Vec::new();
-    for target in targets {
+    for target in targets.iter().filter(|target| target.is_for(index)) {
         let with = shared.setting(target, named);
         let unpromoted = target.machine.clone().without_auto_promotion();
         let states = unpromoted.table().map_err(Failure::new)?;

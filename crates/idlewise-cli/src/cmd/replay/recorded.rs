@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_core::tick_period_ns;
+use idlewise_lab::target::{RECORDED, recorded_machine};
 use idlewise_report::wrap;
 use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{Feedback, GapCourse, GroupReader, Observer, Repetition, ReplayedStay};
@@ -20,7 +21,7 @@ use crate::governors::{Choice, must_decide};
 use crate::input::{NamedLog, each_cpu};
 use crate::output;
 use crate::recorded_course::RecordedCourse;
-use crate::replay_arguments::ReplayTarget;
+use crate::replay_arguments::{ReplayTarget, Targets};
 use crate::screen;
 
 /// The states that the kernel reports without a driver: 1 for the default idle routine, 0 if it
@@ -214,6 +215,7 @@ fn recorded_governor(
         (None, None) => None,
     };
     let machine = match options.shared.machines.first() {
+        Some(name) if name == RECORDED => Some(recorded_machine(&named.name, metadata)?),
         Some(name) => Some(bundled::machine(name)?),
         None => metadata.machine.clone(),
     };
@@ -303,12 +305,12 @@ fn check_grid(named: &NamedLog, hz: u32) -> Result<()> {
 pub fn write(
     logs: &[NamedLog],
     options: &Replay,
-    targets: &[ReplayTarget],
+    on: &Targets,
     choices: &[Choice],
     path: &Path,
 ) -> Result<ExitCode> {
-    let ([named], [_], [choice], 1) =
-        (logs, options.shared.machines.as_slice(), choices, options.governors.len())
+    let ([named], [target], [choice], None, 1) =
+        (logs, on.targets.as_slice(), choices, &on.assumed, options.governors.len())
     else {
         return Err(Failure::new(
             "--write-log takes exactly one log, one --machine and one --governor",
@@ -318,7 +320,6 @@ pub fn write(
     if choice.is_oracle() {
         return Err(Failure::new("--write-log needs a governor that decides; the oracle knows"));
     }
-    let target = &targets[0];
     let setting = options.shared.setting(target, named);
     let hz = options.shared.hz(named);
     check_grid(named, hz)?;

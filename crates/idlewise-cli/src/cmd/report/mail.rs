@@ -16,6 +16,7 @@ use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::output;
 use crate::program;
+use crate::replay_arguments::{MACHINES_DEFAULT, Targets};
 use crate::screen;
 
 /// The largest patch that a text is put into.
@@ -42,9 +43,9 @@ impl Report {
             ));
         }
         // Bounds and the oracle fill tables, and who wants them in a mail can name them.
-        let choices = self.governors.choices_or(&governors::usual())?;
+        let choices = governors::distinct(self.governors.choices_or(&governors::usual())?);
         governors::must_decide(&choices)?;
-        let targets = self.shared.targets(&choices)?;
+        let machines = self.shared.machines(&choices)?;
         let inputs = self.shared.inputs(&self.governors);
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         // Fail before replaying, not after.
@@ -57,6 +58,7 @@ impl Report {
             None => None,
         };
         let logs = self.shared.open_logs()?;
+        let Targets { targets, assumed } = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
         let prices = self.shared.prices();
         let mut outcomes =
             outcomes(&self.shared, &logs, &targets, &choices, &prices, &Topology::NONE)?.0;
@@ -64,7 +66,8 @@ impl Report {
             choices.iter().filter(|choice| choice.failure().is_some()).map(Choice::name).collect();
         outcomes.retain(|outcome| !failed.contains(&outcome.governor));
         let pooled = if logs.len() > 1 { pool(&outcomes, &targets) } else { outcomes };
-        let notes = self.shared.notes(&logs, &targets, &choices);
+        let mut notes = self.shared.notes(&logs, &targets, &choices);
+        assumed.iter().for_each(|assumed| notes.doubt(assumed));
         let commit_id = program::described(program::VERSION, program::COMMIT);
         let mail = Mail {
             program: format!("idlewise {commit_id}"),

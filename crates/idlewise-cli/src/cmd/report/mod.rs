@@ -13,7 +13,9 @@ use idlewise_report::page::{
     DetailFacts, Facts, Knows, LogFacts, MachineFacts, Page, PageKind, PriceFacts, Verdict,
     log_doubts,
 };
-use idlewise_report::{WIDTH_DEFAULT, wrap};
+use idlewise_report::replay::is_recorded;
+use idlewise_report::{Notes, WIDTH_DEFAULT, wrap};
+use idlewise_sim::Machine;
 use serde_json::json;
 
 use crate::error::{Failure, Result};
@@ -21,7 +23,9 @@ use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::output;
-use crate::replay_arguments::{ReplayArguments, ReplayTarget};
+use crate::replay_arguments::{
+    MACHINES_DEFAULT, ReplayArguments, ReplayTarget, Targets, say_assumed,
+};
 use crate::screen::{self, Screen};
 use crate::threads;
 
@@ -33,8 +37,8 @@ Examples:
   # The bundled recordings, two server machines, the usual governors, into report.html
   idlewise report
 
-  # A recording of yours on one machine, to look at in a browser
-  idlewise report perf.data --machine spr -o server.html
+  # A recording of yours on its machine's idle states, to look at in a browser
+  idlewise report trace.dat -o server.html
 
   # Saved measurements: distributions and intervals
   idlewise report halt.json mwait.json -o wakes.html
@@ -119,20 +123,24 @@ impl Report {
             return self.write_measured(&files);
         }
         // Check names, and whether the file may be written, before reading anything.
-        let choices = self.governors.choices_or(&governors::standard())?;
+        let choices = governors::distinct(self.governors.choices_or(&governors::standard())?);
         governors::must_decide(&choices)?;
-        let targets = self.shared.targets(&choices)?;
+        let machines = self.shared.machines(&choices)?;
         let inputs = self.shared.inputs(&self.governors);
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         let output = output::create(self.page_path(), self.force, &inputs)?;
         let logs = self.shared.open_logs()?;
-        let page = self.page(&logs, &targets, &choices)?;
+        let on = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
+        let page = self.page(&logs, &on, &choices)?;
         let report = output::report_of(&output);
         let html = page.to_html();
         let byte_count = html.len();
         output::write(output, html)?;
         let failed = governors::say_failures(&choices, "so it is not in the page");
-        self.print(&mut report(), &page.facts, byte_count, &choices)?;
+        let mut out = report();
+        let mut notes = Notes::default();
+        say_assumed(on.assumed.as_deref(), &mut notes, &mut out, (self.shared.json, false))?;
+        self.print(&mut out, &page.facts, byte_count, &choices)?;
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
@@ -202,12 +210,8 @@ impl Report {
         }
     }
 
-    fn page(
-        &self,
-        logs: &[NamedLog],
-        targets: &[ReplayTarget],
-        choices: &[Choice],
-    ) -> Result<Page> {
+    fn page(&self, logs: &[NamedLog], on: &Targets, choices: &[Choice]) -> Result<Page> {
+        let targets = on.targets.as_slice();
         let mut page = Page::new(PageKind::Replay);
         let facts = &mut page.facts;
         facts.program = provenance::PROGRAM.to_owned();
@@ -215,9 +219,13 @@ impl Report {
         facts.title = title(logs, targets);
         facts.machines = targets.iter().map(|target| self.machine(target)).collect();
         facts.prices = self.shared.prices().into_iter().map(PriceFacts::of).collect();
-        facts.notes = (&self.shared.notes(logs, targets, choices)).into();
-        for named in logs {
-            facts.logs.push(self.log(named)?);
+        let mut notes = self.shared.notes(logs, targets, choices);
+        on.assumed.iter().for_each(|assumed| notes.doubt(assumed));
+        facts.notes = (&notes).into();
+        for (index, named) in logs.iter().enumerate() {
+            let is_own = |it: &&ReplayTarget| is_recorded(&it.machine.id) && it.is_for(index);
+            let own = targets.iter().find(is_own).map(|target| &target.machine);
+            facts.logs.push(self.log(named, own)?);
         }
         self.replay_into(&mut page, logs, targets, choices)?;
         page.facts.provenance = provenance::of(&page.facts, logs);
@@ -230,9 +238,10 @@ impl Report {
         MachineFacts::of(machine, costs, *disabled, self.shared.tick_work_ns, limit_ns)
     }
 
-    fn log(&self, named: &NamedLog) -> Result<LogFacts> {
+    /// Describes a log, with its machine under the name that it has in results, if it was replayed on it.
+    fn log(&self, named: &NamedLog, own: Option<&Machine>) -> Result<LogFacts> {
         let metadata = &named.log.metadata;
-        let machine = metadata.machine.as_ref();
+        let machine = own.or(metadata.machine.as_ref());
         Ok(LogFacts {
             name: named.name.clone(),
             gap_count: named.log.gap_count(),
@@ -262,6 +271,10 @@ fn title(logs: &[NamedLog], targets: &[ReplayTarget]) -> String {
         [one] => one.name.clone(),
         logs => format!("{} logs", logs.len()),
     };
-    let machines: Vec<&str> = targets.iter().map(|target| target.machine.id.as_str()).collect();
+    let name = |target: &ReplayTarget| match is_recorded(&target.machine.id) {
+        true => target.machine.title.clone(),
+        false => target.machine.id.clone(),
+    };
+    let machines: Vec<String> = targets.iter().map(name).collect();
     format!("{logs} on {}", machines.join(" and "))
 }

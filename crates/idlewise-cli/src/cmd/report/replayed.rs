@@ -1,10 +1,12 @@
 //! The replay behind a page: each log once through every governor on every machine.
 
+use idlewise_lab::target::in_use;
 use idlewise_report::page::{
     GapColumns, GapLog, GovernorFacts, GovernorRole, Knows, Page, Replayed, ReplayedLog,
     ReplayedMachine, front_prices_mw,
 };
 use idlewise_report::replay::Role;
+use idlewise_report::verdict::InUse;
 use idlewise_sim::contest::Price;
 use idlewise_sim::ledger::{self, Account, Ledger, LedgerGovernor, LedgerMachine, WORST_COUNT};
 use idlewise_sim::replay::ObservedLane;
@@ -36,12 +38,14 @@ impl Report {
         let bar = Progress::gaps("replaying", logs.iter().map(pass_sum).sum());
         let of_logs: Vec<OfLog> = logs
             .par_iter()
+            .enumerate()
             .map(|named| self.log_ledger(named, targets, &played, &shown, &bar))
             .collect::<Result<_>>()?;
         bar.finish();
+        let in_use: Vec<InUse> = targets.iter().map(|it| in_use(logs, Some(it))).collect();
         let (ledgers, columns): (Vec<Ledger>, Vec<GapColumns>) = of_logs.into_iter().unzip();
         let replayed = Replayed {
-            machines: targets.iter().map(machine).collect(),
+            machines: targets.iter().zip(&in_use).map(machine).collect(),
             governors: played.iter().map(|choice| governor(choice)).collect(),
             failed: (0..played.len()).filter(|&i| played[i].failure().is_some()).collect(),
             shows_oracle: played.len() < choices.len(),
@@ -62,6 +66,7 @@ impl Report {
         replayed.fill(page);
         for (index, (log, columns)) in replayed.logs.iter().zip(columns).enumerate() {
             let names: Vec<(usize, Option<usize>)> = (0..targets.len())
+                .filter(|&machine| targets[machine].is_for(index))
                 .flat_map(|machine| shown.iter().map(move |&governor| (machine, governor)))
                 .map(|(machine, governor)| (machine, replayed.listed_index(governor)))
                 .collect();
@@ -75,7 +80,7 @@ impl Report {
 
     fn log_ledger(
         &self,
-        named: &NamedLog,
+        (index, named): (usize, &NamedLog),
         targets: &[ReplayTarget],
         played: &[&Choice],
         shown: &[usize],
@@ -113,6 +118,9 @@ impl Report {
                     .collect(),
             })
             .collect();
+        let (machines, others): (Vec<_>, Vec<_>) =
+            machines.into_iter().enumerate().partition(|(at, _)| targets[*at].is_for(index));
+        let machines: Vec<_> = machines.into_iter().map(|(_, machine)| machine).collect();
         let knows = Knows::of(&named.log.metadata);
         let period_ns = idlewise_core::tick_period_ns(self.shared.hz(named));
         let kept_count = named.log.gap_count().min(self.gaps);
@@ -120,13 +128,14 @@ impl Report {
         let courses = machines.iter().flat_map(|machine| shown.iter().map(|_| machine.setting));
         let courses: Vec<_> = courses.collect();
         let mut columns = GapColumns::new(knows, quantum_ns, period_ns, &courses);
-        let ledger = ledger::read(
+        let mut ledger = ledger::read(
             &named.log,
             &machines,
             self.gaps,
             &mut |kept| columns.add(&kept),
             &|done| bar.add(done),
         )?;
+        others.iter().for_each(|(at, machine)| ledger.leave_out(*at, machine));
         Ok((ledger, columns))
     }
 }
@@ -143,9 +152,11 @@ fn shown(played: &[&Choice]) -> Vec<usize> {
     if ranked.is_empty() { (0..played.len()).collect() } else { ranked }
 }
 
-fn machine(target: &ReplayTarget) -> ReplayedMachine<'_> {
+fn machine<'a>((target, in_use): (&'a ReplayTarget, &'a InUse)) -> ReplayedMachine<'a> {
     ReplayedMachine {
         id: &target.machine.id,
+        logs: target.logs.as_deref(),
+        in_use,
         state_names: &target.state_names,
         states: target.states,
         costs: &target.costs,

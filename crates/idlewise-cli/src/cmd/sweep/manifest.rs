@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(fault("logs = [\"a\"\nhz = []").0, Some(2));
         assert!(fault("logs = [\"*.parquet\"]").1.contains("no such files"));
         let all = Manifest::parse("machines = [\"all\"]", Path::new("/none")).expect("no fault");
-        assert!(idlewise_lab::target::targets(&all.machines, &[], &[], &[]).is_ok());
+        assert!(idlewise_lab::target::targets(&all.machines, &[]).is_ok());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use idlewise_trace::{FileIdentity, open_regular};
 
 use super::manifest::Manifest;
 use crate::bundled;
-use crate::cells::{Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machines_or_usual};
+use crate::cells::{Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, MACHINES_DEFAULT};
 use crate::error::{Failure, Result};
 use crate::governors::Choice;
 use crate::input::{NamedLog, changed, distinct_names, must_be_unchanged};
@@ -209,7 +209,10 @@ impl Plan {
                 "every regret of a sweep is already against the oracle; leave the governor 'oracle' out",
             ));
         }
-        let targets = targets(&machines_or_usual(&manifest.machines), &choices, &[], &[])?;
+        let targets = match manifest.machines.as_slice() {
+            [] => targets(&MACHINES_DEFAULT, &choices)?,
+            names => targets(names, &choices)?,
+        };
         let logs = match manifest.logs.as_slice() {
             [] => bundled::log_names()
                 .map(|it| PlannedLog { name: it.to_owned(), path: None })

@@ -1,0 +1,318 @@
+//! The verdict: what the best governor would change against the one in use, in plain units. Regret and λ follow in a
+//! sentence of their own.
+//!
+//! What is compared: p99 and mean of the delays, and energy. A governor that is no better than the one in use in any of
+//! them is no alternative; of the others it is the one that costs least at the middle price of delay. If even that one
+//! costs more than the governor in use, the verdict says so.
+
+use idlewise_sim::Basis;
+use idlewise_sim::contest::{Price, Role};
+use idlewise_sim::replay::Delays;
+
+use crate::Statement;
+use crate::replay::{Outcome, groups, machine_words, reference_price, span_words, words};
+
+/// The governor in use while logs were recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InUse {
+    /// Its name, without a kernel's version.
+    pub name: String,
+    /// The name of the port that decides as that kernel does.
+    pub exact: String,
+    /// Whether the recordings say it. Otherwise it is the kernel's default.
+    pub is_recorded: bool,
+}
+
+impl Default for InUse {
+    fn default() -> Self {
+        InUse { name: "menu".to_owned(), exact: "menu".to_owned(), is_recorded: false }
+    }
+}
+
+impl InUse {
+    /// The governor of a replay that is this one, or nearest to it.
+    fn among<'o, 'a>(&self, governors: &[&'o Outcome<'a>]) -> Option<&'o Outcome<'a>> {
+        let find = |is_it: &dyn Fn(&str) -> bool| {
+            governors.iter().copied().find(|outcome| is_it(&outcome.governor))
+        };
+        let is_version = |name: &str| {
+            let version = name.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix('-'));
+            version.is_some_and(|version| !version.contains('+'))
+        };
+        find(&|name| name == self.exact)
+            .or_else(|| find(&|name| name == self.name))
+            .or_else(|| find(&is_version))
+    }
+
+    fn role(&self) -> &'static str {
+        if self.is_recorded { "in use" } else { "the kernel's default" }
+    }
+}
+
+/// What a governor came to, in plain units.
+pub(crate) struct Plain {
+    delays: Delays,
+    energy_uj: f64,
+}
+
+impl Plain {
+    pub(crate) fn new(delays: Delays, energy_uj: f64) -> Self {
+        Plain { delays, energy_uj }
+    }
+
+    fn of(outcome: &Outcome<'_>) -> Self {
+        Plain::new(outcome.delays(), outcome.costs.energy_uj(&outcome.tally))
+    }
+
+    fn p99_ns(&self) -> u64 {
+        self.delays.quantile_ns(0.99).unwrap_or(0)
+    }
+
+    fn mean_ns(&self) -> f64 {
+        self.delays.sum_ns() as f64 / self.delays.count().max(1) as f64
+    }
+
+    /// Whether it is better than another in something.
+    fn has_more(&self, other: &Plain) -> bool {
+        self.p99_ns() < other.p99_ns()
+            || is_less(self.mean_ns(), other.mean_ns())
+            || is_less(self.energy_uj, other.energy_uj)
+    }
+
+    /// What changes with this one in the place of another.
+    pub(crate) fn instead_of(&self, other: &Plain, powers: Basis) -> String {
+        let p99 = match (other.p99_ns(), self.p99_ns()) {
+            (before, after) if before == after => "same p99".to_owned(),
+            (before, after) => {
+                format!("p99 {} instead of {}", delay_words(after), delay_words(before))
+            }
+        };
+        let delay = change("mean delay", other.mean_ns(), self.mean_ns(), &rounded_span);
+        let energy = change("energy", other.energy_uj, self.energy_uj, &energy_words);
+        format!("{p99}, {delay}, {energy} ({} powers)", powers.as_str())
+    }
+}
+
+/// What is less by so little is shown as the same.
+fn is_less(a: f64, b: f64) -> bool {
+    a < b && percent_change(b, a) != 0.0
+}
+
+/// In percent, as it is shown: with one digit.
+fn percent_change(before: f64, after: f64) -> f64 {
+    let percent = (after / before - 1.0) * 100.0;
+    if percent.abs() < 0.05 { 0.0 } else { percent }
+}
+
+pub(crate) fn energy_words(uj: f64) -> String {
+    match uj {
+        uj if uj >= 9.95e6 => format!("{:.0} J", uj / 1e6),
+        uj if uj >= 0.995e6 => format!("{:.1} J", uj / 1e6),
+        uj if uj >= 0.995e3 => format!("{:.0} mJ", uj / 1e3),
+        uj => format!("{uj:.0} µJ"),
+    }
+}
+
+fn delay_words(ns: u64) -> String {
+    if ns == 0 { "none".to_owned() } else { span_words(ns) }
+}
+
+/// A length in three digits.
+fn rounded_span(ns: f64) -> String {
+    let step = 10_f64.powi((ns.max(1.0).log10().floor() as i32 - 2).max(0));
+    span_words(((ns / step).round() * step) as u64)
+}
+
+fn change(what: &str, before: f64, after: f64, unit: &dyn Fn(f64) -> String) -> String {
+    const TIMES_MIN: f64 = 10.0;
+    if before == after {
+        return format!("same {what}");
+    }
+    if before == 0.0 {
+        return format!("{what} {} instead of none", unit(after));
+    }
+    match percent_change(before, after) {
+        0.0 => format!("same {what}"),
+        _ if after >= TIMES_MIN * before => format!("{what} {:.0} times", after / before),
+        percent => format!("{what} {percent:+.1} %"),
+    }
+}
+
+/// Percentages with as few digits as tell them apart.
+fn percents(ratios: &[f64]) -> Vec<String> {
+    let with = |digits: usize| -> Vec<String> {
+        ratios.iter().map(|ratio| format!("{:.digits$} %", ratio * 100.0)).collect()
+    };
+    let mut shown = with(0);
+    for digits in 1..=2 {
+        let is_blurred = |i: usize| ratios[i] != ratios[i + 1] && shown[i] == shown[i + 1];
+        if (0..ratios.len().saturating_sub(1)).any(is_blurred) {
+            shown = with(digits);
+        }
+    }
+    shown
+}
+
+/// The governor in use and the best in its place, on one machine.
+pub(crate) struct Judged<'o, 'a> {
+    /// The one in use, or else the one that was named first.
+    pub base: &'o Outcome<'a>,
+    /// The best of the others, if there are any.
+    pub other: Option<&'o Outcome<'a>>,
+    is_in_use: bool,
+    /// Whether the other costs less, and whether it is better in anything.
+    is_cheaper: bool,
+    is_better: bool,
+}
+
+impl<'o, 'a> Judged<'o, 'a> {
+    /// Judges the governors of a group; `None` if it has none, or no gaps.
+    pub fn of(group: &'o [Outcome<'a>], in_use: &InUse, prices: &[Price]) -> Option<Self> {
+        let is_governor =
+            |outcome: &&Outcome<'_>| outcome.role == Role::Governor && outcome.tally.gap_count > 0;
+        let governors: Vec<&Outcome<'_>> = group.iter().filter(is_governor).collect();
+        let found = in_use.among(&governors);
+        let base = found.or_else(|| governors.first().copied())?;
+        let mut others: Vec<&Outcome<'_>> =
+            governors.into_iter().filter(|other| !std::ptr::eq(*other, base)).collect();
+        let index = reference_price(prices);
+        let regret = |it: &Outcome<'_>| it.regret(index, prices).unwrap_or(f64::MAX);
+        others.sort_by(|a, b| regret(a).total_cmp(&regret(b)));
+        let plain = Plain::of(base);
+        let is_cheaper = |other: &&Outcome<'_>| regret(other) < regret(base);
+        let better = others.iter().find(|other| Plain::of(other).has_more(&plain));
+        let other = better.or(others.first()).copied();
+        Some(Judged {
+            base,
+            other,
+            is_in_use: found.is_some(),
+            is_cheaper: other.as_ref().is_some_and(is_cheaper),
+            is_better: better.is_some(),
+        })
+    }
+
+    /// What the other would change, in a sentence or two.
+    pub fn sentence(&self, in_use: &InUse) -> String {
+        let Judged { base, other, .. } = self;
+        let on = machine_words(&base.machine);
+        let name = match self.is_in_use {
+            true => format!("{} ({})", base.governor, in_use.role()),
+            false => base.governor.clone(),
+        };
+        let mine = Plain::of(base);
+        let powers = base.power_basis;
+        let mut text = match other {
+            None => format!(
+                "On {on}, {name}: p99 {}, mean delay {}, energy {} ({} powers). There is no other governor \
+                 to compare it with.",
+                span_words(mine.p99_ns()),
+                rounded_span(mine.mean_ns()),
+                energy_words(mine.energy_uj),
+                powers.as_str()
+            ),
+            Some(other) => {
+                let theirs = Plain::of(other);
+                let (governor, changes) = (&other.governor, theirs.instead_of(&mine, powers));
+                match (self.is_better, mine.has_more(&theirs)) {
+                    (true, true) if !self.is_cheaper => {
+                        format!("On {on}, {name} costs least. With {governor} instead: {changes}.")
+                    }
+                    (true, _) => format!("On {on}, {governor} instead of {name}: {changes}."),
+                    (false, false) => {
+                        format!("On {on}, {governor} instead of {name}: same delays, same energy.")
+                    }
+                    (false, true) => format!(
+                        "On {on}, nothing is better than {name}. The nearest is {governor}: {changes}."
+                    ),
+                }
+            }
+        };
+        if !self.is_in_use && in_use.is_recorded {
+            text +=
+                &format!(" {0} was in use, but was not replayed: add --governor {0}.", in_use.name);
+        }
+        text
+    }
+
+    /// By how much both cost more than the best possible.
+    pub fn regret(&self, prices: &[Price]) -> Option<String> {
+        let index = reference_price(prices);
+        let both: Vec<&Outcome<'_>> = self.other.into_iter().chain([self.base]).collect();
+        let ratios: Option<Vec<f64>> = both.iter().map(|it| it.regret(index, prices)).collect();
+        let shown = percents(&ratios?);
+        let shown: Vec<String> = both
+            .iter()
+            .zip(shown)
+            .map(|(it, percent)| format!("{} {percent}", it.governor))
+            .collect();
+        Some(format!(
+            "On {}, regret (cost above the best possible) {}: {}.",
+            machine_words(&self.base.machine),
+            words(prices[index]),
+            shown.join(", ")
+        ))
+    }
+}
+
+/// Returns the verdict for each machine, and its regret. `pooled` has the sums over all logs; `in_use` gives the
+/// governor in use on a machine's logs.
+pub fn verdicts(
+    pooled: &[Outcome<'_>],
+    prices: &[Price],
+    in_use: &dyn Fn(&str) -> InUse,
+) -> (Vec<Statement>, Vec<Statement>) {
+    let (mut verdicts, mut regrets) = (Vec::new(), Vec::new());
+    for group in groups(pooled) {
+        let in_use = in_use(&group[0].machine);
+        let Some(judged) = Judged::of(group, &in_use, prices) else { continue };
+        let Outcome { log, machine, .. } = judged.base;
+        verdicts.push(Statement::about(log, machine, judged.sentence(&in_use)));
+        let regret = judged.regret(prices);
+        regrets.extend(regret.map(|text| Statement::about(log, machine, text)));
+    }
+    (verdicts, regrets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(delays: &[(u64, u64)], energy_uj: f64) -> Plain {
+        let mut all = Delays::default();
+        for &(ns, count) in delays {
+            (0..count).for_each(|_| all.record(ns));
+        }
+        Plain::new(all, energy_uj)
+    }
+
+    #[test]
+    fn changes_are_in_plain_units() {
+        let menu = plain(&[(2_000, 50), (290_000, 50)], 1_000.0);
+        let words = |other: &Plain| other.instead_of(&menu, Basis::Assumed);
+        assert_eq!(
+            words(&plain(&[(2_000, 48), (290_000, 52)], 993.0)),
+            "same p99, mean delay +3.9 %, energy -0.7 % (assumed powers)"
+        );
+        assert_eq!(
+            words(&plain(&[(2_000, 100)], 20_000.0)),
+            "p99 2 µs instead of 290 µs, mean delay -98.6 %, energy 20 times (assumed powers)"
+        );
+        // What would be shown as +0.0 % is the same.
+        let near = plain(&[(2_000, 50), (290_000, 50)], 1_000.1);
+        assert!(words(&near).contains("same energy") && !menu.has_more(&near), "{}", words(&near));
+        let none = plain(&[(0, 3)], 1.0);
+        let some = plain(&[(3_000, 3)], 1.0).instead_of(&none, Basis::Measured);
+        assert!(
+            some.contains("mean delay 3 µs instead of none") && some.ends_with("(measured powers)"),
+            "{some}"
+        );
+    }
+
+    #[test]
+    fn percentages_are_told_apart() {
+        assert_eq!(percents(&[0.19, 0.72]), ["19 %", "72 %"]);
+        assert_eq!(percents(&[0.213, 0.2149]), ["21.3 %", "21.5 %"]);
+        assert_eq!(percents(&[0.213, 0.21301]), ["21.30 %", "21.30 %"]);
+        assert_eq!(percents(&[0.213, 0.213]), ["21 %", "21 %"]);
+    }
+}
