@@ -315,7 +315,9 @@ impl Waiter {
                 [deadline.map(|deadline| deadline.at_ns), stay_end_ns].into_iter().flatten().min()
             };
             let mut end_ns = end_of(entered_at_ns, *deadline);
-            let is_monitored = method.is_monitored();
+            // Where no other state meets the latency limit, one that is broken is still used. It looks like a poll then,
+            // and is not judged again: each verdict would enter it anew.
+            let is_monitored = method.is_monitored() && !disabled.contains(state);
             let quantum_ns = if is_monitored { MONITOR_NS } else { LOOK_EVERY_NS };
             let mut os_clock_at_ns = now_ns.saturating_add(OS_CLOCK_EVERY_NS);
             let mut is_trusted = true;

@@ -403,6 +403,17 @@ fn a_monitor_that_returns_at_once_is_dropped() {
 }
 
 #[test]
+fn a_monitor_that_does_not_work_is_entered_once_where_nothing_else_is_quick_enough() {
+    let (mut waiter, machine) = (monitored_waiter("wfet"), Machine::new(1000));
+    waiter.latency_limit_ns = 0;
+    machine.monitor.set(Monitored::AtOnce);
+    let run = run(&mut waiter, &machine, 50 * MS, None, |now_ns| now_ns + 300 * US);
+    // Once more for the wait in which it is found.
+    assert!(run.stats.entered[0] <= run.stats.waits + 1, "{run:?}");
+    assert_eq!(run.stats.store_wakes, run.stats.waits, "{run:?}");
+}
+
+#[test]
 fn a_monitor_that_misses_stores_is_dropped() {
     let (mut waiter, machine) = (monitored_waiter("mwaitx"), Machine::new(1000));
     machine.monitor.set(Monitored::Missed);
