@@ -5,8 +5,11 @@ use std::path::Path;
 use idlewise_machine::{Machine, bundled, bundled_ids, nearest_name};
 
 use crate::error::{Failure, Result};
-use crate::input::{NamedLog, read_text};
+use crate::input::{NamedLog, read_text_at_most};
 use crate::target::RECORDED;
+
+/// A machine file of 448 CPUs has 10 kB. One of many MB takes sixty times as much memory to parse.
+const MACHINE_BYTE_COUNT_MAX: u64 = 1 << 20;
 
 /// Returns the machine with that id (ignoring case), or reads the user's file.
 ///
@@ -21,7 +24,7 @@ pub fn machine(name_or_path: &str) -> Result<Machine> {
     if !is_path(name_or_path) {
         return bundled(name_or_path).ok_or_else(|| unknown_machine(name_or_path));
     }
-    let text = read_text(Path::new(name_or_path))?;
+    let text = read_text_at_most(Path::new(name_or_path), MACHINE_BYTE_COUNT_MAX)?;
     Machine::from_toml(&text).map_err(|error| Failure::new(format_args!("{name_or_path}: {error}")))
 }
 

@@ -32,8 +32,8 @@ fn assert_refused(arguments: &[&str], parts: &[&str]) {
 
 #[test]
 fn a_device_without_an_end_is_no_text() {
-    assert_refused(&["machines", "/dev/zero"], &["/dev/zero", "more than 16 MiB"]);
-    assert_refused(&["replay", "--machine", "/dev/zero"], &["/dev/zero", "more than 16 MiB"]);
+    assert_refused(&["machines", "/dev/zero"], &["/dev/zero", "more than 1 MiB"]);
+    assert_refused(&["replay", "--machine", "/dev/zero"], &["/dev/zero", "more than 1 MiB"]);
     let folder = folder();
     let workload = folder.path().join("endless.toml");
     symlink("/dev/zero", &workload).unwrap();
@@ -45,7 +45,7 @@ fn a_device_without_an_end_is_no_text() {
 fn a_file_with_a_hole_is_no_text() {
     let machine = OwnFile::new("hole.toml", "id = \"x\"\n");
     File::options().write(true).open(&machine.0).unwrap().set_len(1 << 40).unwrap();
-    assert_refused(&["machines", machine.path()], &["hole.toml", "more than 16 MiB"]);
+    assert_refused(&["machines", machine.path()], &["hole.toml", "more than 1 MiB"]);
 }
 
 /// A cut file would be a file with a fault that it does not have.
