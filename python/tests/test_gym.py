@@ -109,6 +109,6 @@ def test_wrong_actions_and_numbers_are_errors() -> None:
             lanes.step(np.array(actions))
     with pytest.raises(ValueError, match="num_envs"):
         IdleVectorEnv(log(), num_envs=0)
-    with pytest.raises(idlewise.IdlewiseError, match="the nearest name is spr"):
+    with pytest.raises(idlewise.IdlewiseError, match="did you mean 'spr'"):
         IdleVectorEnv(log(), machine="sprr")
     assert isinstance(IdleEnv(log()).action_space, gymnasium.spaces.Discrete)

@@ -122,7 +122,7 @@ def test_errors_say_where_and_what_to_do() -> None:
         idlewise.open("/none.parquet")
     with pytest.raises(idlewise.IdlewiseError, match="did you mean 'menu'"):
         idlewise.replay(first(), governors=["meun"])
-    with pytest.raises(idlewise.IdlewiseError, match="the nearest name is spr"):
+    with pytest.raises(idlewise.IdlewiseError, match="did you mean 'spr'"):
         idlewise.replay(first(), machines=["sprr"])
     with pytest.raises(TypeError):
         idlewise.replay(first(), governors=[3])  # type: ignore[list-item]

@@ -1,10 +1,10 @@
 //! `--doubts`: the option of every command that prints doubts of different ranks.
 
-use idlewise_report::Notes;
+use idlewise_report::{Notes, NotesForm};
 
 #[derive(clap::Args, Clone, Copy)]
 pub struct ShownDoubts {
-    /// Print minor doubts too, those that move no governor's cost by more than about 1 %
+    /// Print bases and doubts in full, minor ones too: those that move no governor's cost by more than about 1 %
     #[arg(long)]
     doubts: bool,
 }
@@ -12,6 +12,6 @@ pub struct ShownDoubts {
 impl ShownDoubts {
     /// Returns notes whose text has the doubts that the user wants to see.
     pub fn notes(self) -> Notes {
-        Notes::default().showing_minor(self.doubts)
+        Notes::default().in_form(if self.doubts { NotesForm::Full } else { NotesForm::Line })
     }
 }

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-pub use idlewise_lab::error::{Failure, Result, did_you_mean, without_middle};
+pub use idlewise_lab::error::{Failure, Result, did_you_mean, keys_and_values, without_middle};
 use idlewise_report::shown_in_line;
 
 use crate::screen::say;

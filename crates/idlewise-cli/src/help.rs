@@ -85,6 +85,23 @@ fn template(command: &clap::Command) -> String {
 mod tests {
     use super::*;
 
+    /// The text that `--help` prints where standard output is no terminal.
+    #[test]
+    fn no_line_of_a_help_is_longer_than_a_hundred_columns() {
+        fn check(command: &clap::Command, name: &str) {
+            let mut command = command.clone().term_width(100);
+            for help in [command.render_help(), command.render_long_help()] {
+                let help = help.to_string();
+                let long = help.lines().find(|line| line.chars().count() > 100);
+                assert_eq!(long, None, "{name} --help");
+            }
+            for below in command.get_subcommands() {
+                check(below, &format!("{name} {}", below.get_name()));
+            }
+        }
+        check(&command(), "idlewise");
+    }
+
     #[test]
     fn every_subcommand_is_in_one_group() {
         let command = command();

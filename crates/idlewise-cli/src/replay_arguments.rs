@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use idlewise_lab::notes::{add_governors, add_log, add_machine};
 pub use idlewise_lab::target::{ALL_LOGS, MACHINES_DEFAULT, ReplayTarget, Targets};
 use idlewise_lab::target::{AskedMachines, Conditions};
-use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_report::{Notes, TextStyle, counted, wrap};
 use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting, TICK_WORK_MAX_NS, Tally};
 use idlewise_sim::{Arch, Basis};
@@ -209,8 +209,8 @@ pub fn title(
         (log, _) => log.to_owned(),
     };
     format!(
-        "{machine} ({machine_title}): {log}, {} gaps, {:.1} s idle",
-        tally.gap_count,
+        "{machine} ({machine_title}): {log}, {}, {:.1} s idle",
+        counted(tally.gap_count, "gap"),
         tally.gap_ns as f64 / 1e9,
     )
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use idlewise_machine::{Machine, bundled, bundled_ids, nearest_name};
+use idlewise_machine::{Machine, bundled, bundled_ids};
 
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, did_you_mean};
 use crate::input::{NamedLog, read_text_at_most};
 use crate::target::RECORDED;
 
@@ -65,14 +65,13 @@ pub fn is_path(name_or_path: &str) -> bool {
 
 /// Returns the failure for an unknown machine, suggesting the most similar id.
 pub fn unknown_machine(name: &str) -> Failure {
-    let hint = match nearest_name(&name.to_ascii_lowercase(), bundled_ids()) {
-        Some(nearest) => format!(": the nearest name is {nearest}"),
-        None => String::new(),
+    let list =
+        "`idlewise machines` lists all, and a file of your own needs a / or .toml in its name";
+    let hint = match did_you_mean(&name.to_ascii_lowercase(), bundled_ids(), "") {
+        hint if hint.is_empty() => list.to_owned(),
+        hint => format!("{hint} {list}"),
     };
-    Failure::new(format_args!(
-        "no machine {name}{hint}; `idlewise machines` lists all, and a file of your own needs a / or \
-         .toml in its name"
-    ))
+    Failure::new(format_args!("no machine '{name}'; {hint}"))
 }
 
 #[cfg(test)]

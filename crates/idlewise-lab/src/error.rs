@@ -121,6 +121,27 @@ pub fn did_you_mean<'a>(
     }
 }
 
+/// Splits the values of `--set`, each `KEY=VALUE`.
+///
+/// # Errors
+/// Fails if one has another form, or if two have the same key: nobody could tell which counts.
+pub fn keys_and_values<'a>(sets: &'a [String], hint: &str) -> Result<Vec<(&'a str, &'a str)>> {
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
+    for set in sets {
+        let Some((key, value)) = set.split_once('=') else {
+            return Err(Failure::new(format_args!("--set {set}: expected KEY=VALUE{hint}")));
+        };
+        let (key, value) = (key.trim(), value.trim());
+        if let Some((_, before)) = pairs.iter().find(|(known, _)| *known == key) {
+            return Err(Failure::new(format_args!(
+                "--set {set}: {key} was already set to {before}; give each key once"
+            )));
+        }
+        pairs.push((key, value));
+    }
+    Ok(pairs)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,7 @@ use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
 use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{
     ConvertError, CpuFacts, FileIdentity, IdleGap, OutputFile, RecordedMachine,
-    TEXT_BYTE_COUNT_MAX, convert, open_regular, read_small_text_of,
+    TEXT_BYTE_COUNT_MAX, convert, open_regular, read_small_text_of, show_cpu_list,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -399,6 +399,7 @@ fn read(
     let recording = recording(path, file, reading)?;
     let fail = |error| import_failure(path, &error);
     let bar = Progress::bytes("importing", recording.info().file_byte_count);
+    let is_of_all_cpus = recording.info().machine_note.is_some();
     let (writer, metadata) = convert(recording, writer, recorded, &|done| bar.set(done)).map_err(
         |error| match error {
             ConvertError::Import(error) => fail(error),
@@ -415,13 +416,52 @@ fn read(
     )?;
     drop(bar);
     if metadata.cpus.iter().all(|cpu| !cpu.observed) {
+        let so = match is_of_all_cpus {
+            true => ", so there is nothing to judge; record while they have less to do",
+            false => {
+                ", or their idle tasks were not recorded; record all CPUs for longer (perf record -a; \
+                 trace-cmd record without -M)"
+            }
+        };
         return Err(Failure::new(format_args!(
-            "{}: no idle entries in it although power:cpu_idle was recorded; record all CPUs \
-             (perf record -a; trace-cmd record without -M) for longer",
-            path.display()
+            "{}: {}{so}",
+            path.display(),
+            never_idle(&metadata)
         )));
     }
     Ok((writer, metadata))
+}
+
+/// Says that the CPUs of a recording were never idle: `CPUs 0-1 were never idle in these 10.0 s`.
+fn never_idle(metadata: &LogMetadata) -> String {
+    let cpus: Vec<u16> = metadata.cpus.iter().map(|cpu| cpu.cpu).collect();
+    let (cpu, were) = if cpus.len() == 1 { ("CPU", "was") } else { ("CPUs", "were") };
+    let first_at_ns = metadata.cpus.iter().map(|cpu| cpu.first_at_ns).min().unwrap_or_default();
+    let last_at_ns = metadata.cpus.iter().map(|cpu| cpu.last_at_ns).max().unwrap_or_default();
+    let span_s = last_at_ns.saturating_sub(first_at_ns) as f64 / 1e9;
+    format!("{cpu} {} {were} never idle in these {span_s:.1} s", show_cpu_list(&cpus))
+}
+
+/// Refuses logs that have no gap at all, so that nobody reads a table of dashes.
+///
+/// # Errors
+/// Fails if there are logs and none has a gap.
+pub fn must_have_gaps<'a>(logs: impl IntoIterator<Item = &'a NamedLog>) -> Result<()> {
+    let mut names = Vec::new();
+    for named in logs {
+        if named.log.gap_count() > 0 {
+            return Ok(());
+        }
+        names.push(named.name.as_str());
+    }
+    match names.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format_args!(
+            "{}: no CPU was idle from begin to end of an idle period while it was recorded, so there is \
+             nothing to judge; record for longer",
+            names.join(", ")
+        ))),
+    }
 }
 
 /// The file's name up to its first extension with a letter first: `menu-6.12.dat` is menu-6.12.

@@ -20,9 +20,7 @@ pub fn add_governors(notes: &mut Notes, basis: Basis, choices: &[Choice]) {
 pub fn add_machine(notes: &mut Notes, machine: &Machine, so: &str) {
     let id = &machine.id;
     notes.basis(machine.power_basis(), format!("powers of {}{so}", machine_words(id)));
-    for doubt in machine.doubts() {
-        notes.ranked_doubt(doubt.rank(), format!("{id}: {doubt}"));
-    }
+    notes.machine_doubts(id, &machine.doubts());
 }
 
 /// Says what is doubtful about a log, and whether its HZ was assumed.

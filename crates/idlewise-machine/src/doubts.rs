@@ -54,6 +54,38 @@ impl MachineDoubt {
             _ => Rank::Major,
         }
     }
+
+    /// Returns the doubt in a few words, the same for each machine, for a line that lists all doubts of a result.
+    pub fn brief(&self) -> &'static str {
+        match self {
+            Self::NoStates => "no idle states",
+            Self::Table { .. } => "unusual tables of states",
+            Self::Inferred { .. } => "inferred figures",
+            Self::PowerAssumed { .. }
+            | Self::RunningPowerAssumed { .. }
+            | Self::PowerUnsourced(_)
+            | Self::SharedPowerUnsourced(_) => "Energy: assumed powers",
+            Self::PowerUnchecked(_) => "Energy: powers quoted second-hand",
+            Self::PowerZero(_) => "Energy: powers that are zero by construction",
+            Self::SharedPowerUnknown(_) => "Energy: without what CPUs share",
+            Self::PowerIncreases { .. } => "Energy: powers that contradict each other",
+        }
+    }
+
+    /// Returns the states concerned, if the doubt is about the powers of several, and what is said of each machine's.
+    pub fn states_and_cause(&self) -> Option<(String, String)> {
+        let states = match self {
+            Self::PowerAssumed { states, .. }
+            | Self::PowerUnsourced(states)
+            | Self::PowerUnchecked(states)
+            | Self::PowerZero(states)
+            | Self::SharedPowerUnsourced(states) => states.join(", "),
+            _ => return None,
+        };
+        let (before, after) =
+            self.to_string().split_once(&states).map(|(b, a)| (b.to_owned(), a.to_owned()))?;
+        Some((states, format!("{}{}", before.trim_end_matches("of "), after.trim_start())))
+    }
 }
 
 impl fmt::Display for MachineDoubt {

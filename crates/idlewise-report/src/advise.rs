@@ -24,7 +24,7 @@ use serde_json::json;
 
 use crate::notes::wrap;
 use crate::statistics::{Draw, RESAMPLE_COUNT, RUN_COUNT_MIN, middle};
-use crate::{Column, Notes, Table, TextStyle, Value};
+use crate::{Column, Notes, Table, TextStyle, Value, counted};
 
 /// A smaller gain is not worth a change. Intervals that reach no further to the bad side count as equal.
 const GAIN_MIN: f64 = 0.01;
@@ -785,7 +785,8 @@ impl Advice {
         let mut text = wrap(&title, style.width, 0) + "\n\n" + &table.to_text(style);
         if hidden_count > 0 {
             text += &format!(
-                "{hidden_count} candidates that gain less are left out; --json has all.\n"
+                "Left out for gaining less: {}; --json has all.\n",
+                counted(hidden_count, "candidate")
             );
         }
         text += "\n";

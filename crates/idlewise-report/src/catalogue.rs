@@ -323,6 +323,18 @@ mod tests {
         }
     }
 
+    /// A heading is broken at spaces. One that is broken within a word cannot be searched for.
+    #[test]
+    fn no_word_of_a_heading_is_broken() {
+        for Listed { title, columns, .. } in tables(Vec::new()) {
+            for part in columns.iter().flat_map(|column| column.heading.split(' ')) {
+                let is_known =
+                    !part.contains('-') || ["wake-ups", "wake-up", "break-even"].contains(&part);
+                assert!(is_known, "{title}: {part}");
+            }
+        }
+    }
+
     #[test]
     fn the_page_has_every_column_in_the_section_of_its_table() {
         let page = columns_markdown(Vec::new());

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use idlewise_sim::Basis;
 
-use crate::Notes;
 use crate::replay::{Outcome, Role};
+use crate::{Notes, NotesForm};
 
 /// The width of the text. Quoted a few times it still fits a terminal.
 pub const WIDTH: usize = 72;
@@ -121,7 +121,7 @@ impl Mail<'_> {
              only a run on a kernel can show.",
         );
         text.push_str("What the figures rest on:\n");
-        for line in ascii(&self.notes.to_text(1_000)).lines() {
+        for line in ascii(&self.notes.clone().in_form(NotesForm::Full).to_text(1_000)).lines() {
             let indent = if line.starts_with("- ") { 2 } else { 0 };
             let _ = writeln!(text, "{}", wrapped(line, indent));
         }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use idlewise_machine::MachineDoubt;
 use idlewise_sim::Basis;
 use idlewise_trace::{Doubt, Rank};
 use serde::{Deserialize, Serialize};
@@ -42,30 +43,61 @@ pub struct CountedDoubt {
     pub count: u64,
 }
 
+/// How much of its notes a result prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NotesForm {
+    /// Bases and doubts in full.
+    #[default]
+    Full,
+    /// A line of a few words for each major cause. `--doubts` prints the rest.
+    Line,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Doubted {
+    text: String,
+    /// In a few words.
+    brief: String,
+    /// What it is about, and what is said of that; for doubts that have the same cause on many machines.
+    about: Option<(String, String)>,
+    rank: Rank,
+    count: u64,
+}
+
 /// Bases and doubts of a result. Duplicates are merged, so all parts of a computation may add some.
 ///
 /// ```
-/// use idlewise_report::Notes;
+/// use idlewise_report::{Notes, NotesForm};
 /// use idlewise_sim::Basis;
 ///
 /// let mut notes = Notes::default();
 /// notes.basis(Basis::Simulated, "delays");
 /// notes.basis(Basis::Assumed, "powers of C1");
 /// notes.basis(Basis::Simulated, "energy");
-/// notes.doubt("the trace has no timer events");
-/// notes.doubt("the trace has no timer events");
+/// notes.doubt("the trace has no timer events; record timer:*");
+/// notes.doubt("the trace has no timer events; record timer:*");
 /// assert_eq!(
 ///     notes.to_text(80),
 ///     "Simulated: delays, energy. Assumed: powers of C1.\n\
-///      Doubts:\n- the trace has no timer events (2 times)\n"
+///      Doubts:\n- the trace has no timer events; record timer:* (2 times)\n"
 /// );
+/// let notes = notes.in_form(NotesForm::Line);
+/// let line = "Energy: assumed powers · the trace has no timer events · details: --doubts\n";
+/// assert_eq!(notes.to_text(80), line);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     bases: Vec<(Basis, String)>,
-    doubts: Vec<(String, Rank, u64)>,
-    shows_minor: bool,
+    doubts: Vec<Doubted>,
+    form: NotesForm,
 }
+
+/// What the line says of assumed powers, whoever says it.
+const ASSUMED_POWERS: &str = "Energy: assumed powers";
+/// What the basis of powers begins with.
+const POWERS_OF: &str = "powers of ";
+/// A doubt without a name of its own is cut here in the line.
+const BRIEF_CHARS_MAX: usize = 48;
 
 impl Notes {
     /// Adds the basis of some numbers, which `what` names.
@@ -83,34 +115,63 @@ impl Notes {
 
     /// Adds a reason to distrust the result.
     pub fn ranked_doubt(&mut self, rank: Rank, doubt: impl ToString) {
-        let doubt = doubt.to_string();
-        match self.doubts.iter_mut().find(|(known, ..)| *known == doubt) {
-            Some((_, _, count)) => *count += 1,
-            None => self.doubts.push((doubt, rank, 1)),
-        }
+        let text = doubt.to_string();
+        let brief = brief(&text);
+        self.add(Doubted { text, brief, about: None, rank, count: 1 });
     }
 
     /// Adds the doubts of a log's metadata or of a recording.
     pub fn doubts_of<'a>(&mut self, doubts: impl IntoIterator<Item = &'a Doubt>) {
         for doubt in doubts {
-            self.ranked_doubt(doubt.rank(), doubt);
+            let (text, rank) = (doubt.to_string(), doubt.rank());
+            let brief = match doubt {
+                Doubt::Other(text) => brief(text),
+                doubt => doubt.brief(),
+            };
+            self.add(Doubted { text, brief, about: None, rank, count: 1 });
         }
     }
 
-    /// Sets whether the text lists minor doubts instead of counting them.
+    /// Adds what is doubtful about a machine.
+    pub fn machine_doubts<'a>(
+        &mut self,
+        id: &str,
+        doubts: impl IntoIterator<Item = &'a MachineDoubt>,
+    ) {
+        for doubt in doubts {
+            let about = doubt.states_and_cause();
+            let about = about.map(|(states, cause)| (format!("{id} ({states})"), cause));
+            self.add(Doubted {
+                text: format!("{id}: {doubt}"),
+                brief: doubt.brief().to_owned(),
+                about,
+                rank: doubt.rank(),
+                count: 1,
+            });
+        }
+    }
+
+    fn add(&mut self, doubt: Doubted) {
+        match self.doubts.iter_mut().find(|known| known.text == doubt.text) {
+            Some(known) => known.count += 1,
+            None => self.doubts.push(doubt),
+        }
+    }
+
+    /// Sets how much the text has. JSON always has all.
     #[must_use]
-    pub fn showing_minor(self, shows_minor: bool) -> Self {
-        Self { shows_minor, ..self }
+    pub fn in_form(self, form: NotesForm) -> Self {
+        Self { form, ..self }
     }
 
     /// Returns the doubts in the order in which they were first added, each with its count.
     pub fn doubts(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.doubts.iter().map(|(doubt, _, count)| (doubt.as_str(), *count))
+        self.doubts.iter().map(|doubt| (doubt.text.as_str(), doubt.count))
     }
 
     /// Like [`Notes::doubts`], with the rank of each.
     pub(crate) fn ranked_doubts(&self) -> impl Iterator<Item = (&str, Rank, u64)> {
-        self.doubts.iter().map(|(doubt, rank, count)| (doubt.as_str(), *rank, *count))
+        self.doubts.iter().map(|doubt| (doubt.text.as_str(), doubt.rank, doubt.count))
     }
 
     /// Returns the bases, in order.
@@ -132,12 +193,56 @@ impl Notes {
 
     /// Returns the lines, wrapped at `width`; empty if there are none.
     pub fn to_text(&self, width: usize) -> String {
+        match self.form {
+            NotesForm::Full => self.full_text(width),
+            NotesForm::Line => self.line(width),
+        }
+    }
+
+    /// Every major cause once, in a few words.
+    fn line(&self, width: usize) -> String {
+        if self.bases.is_empty() && self.doubts.is_empty() {
+            return String::new();
+        }
+        let are_assumed = |(basis, what): &(Basis, String)| {
+            *basis == Basis::Assumed && what.starts_with("powers")
+        };
+        let assumed = self.bases.iter().any(are_assumed).then(|| ASSUMED_POWERS.to_owned());
+        let major = self.doubts.iter().filter(|doubt| doubt.rank == Rank::Major);
+        let mut parts: Vec<String> = Vec::new();
+        for part in assumed.into_iter().chain(major.map(|doubt| doubt.brief.clone())) {
+            if !parts.contains(&part) {
+                parts.push(part);
+            }
+        }
+        if parts.is_empty() {
+            parts.push("No major doubts".to_owned());
+        }
+        parts.push("details: --doubts".to_owned());
+        // A line breaks between two parts.
+        let mut text = String::new();
+        let mut line_width = 0;
+        for part in parts {
+            let part_width = part.chars().count();
+            let (between, indent) = match line_width {
+                0 => ("", 0),
+                taken if taken + 3 + part_width <= width => (" · ", taken + 3),
+                _ => ("\n  ", 2),
+            };
+            text += between;
+            text += &shown_in_line(&part);
+            line_width = indent + part_width;
+        }
+        text + "\n"
+    }
+
+    fn full_text(&self, width: usize) -> String {
         let mut text = String::new();
         let sentences: Vec<String> = Basis::ALL
             .into_iter()
             .filter_map(|basis| {
                 let of_basis = self.bases.iter().filter(|(b, _)| *b == basis);
-                let whats: Vec<&str> = of_basis.map(|(_, what)| what.as_str()).collect();
+                let whats = machines_together(of_basis.map(|(_, what)| what.as_str()));
                 (!whats.is_empty())
                     .then(|| format!("{}: {}.", capitalized(basis.as_str()), whats.join(", ")))
             })
@@ -146,25 +251,68 @@ impl Notes {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{}", wrap(&sentences.join(" "), width, 0));
         }
-        let is_shown = |rank: Rank| self.shows_minor || rank == Rank::Major;
-        let shown = || self.doubts.iter().filter(|(_, rank, _)| is_shown(*rank));
-        let minor_count = self.doubts.len() - shown().count();
-        let and = if shown().next().is_some() {
-            text.push_str("Doubts:\n");
-            "- and "
-        } else {
-            ""
-        };
-        for (doubt, _, count) in shown() {
-            let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
-            let _ = writeln!(text, "{}", wrap(&format!("- {doubt}{times}"), width, 2));
+        let mut lines: Vec<String> = Vec::new();
+        let mut causes: Vec<(&str, usize)> = Vec::new();
+        for doubt in &self.doubts {
+            let times =
+                if doubt.count > 1 { format!(" ({} times)", doubt.count) } else { String::new() };
+            let Some((about, cause)) = &doubt.about else {
+                lines.push(format!("- {}{times}", doubt.text));
+                continue;
+            };
+            match causes.iter().find(|(known, _)| known == cause) {
+                Some(&(_, line)) => lines[line] += &format!("; {about}{times}"),
+                None => {
+                    causes.push((cause, lines.len()));
+                    lines.push(format!("- {cause}: {about}{times}"));
+                }
+            }
         }
-        let _ = match minor_count {
-            0 => Ok(()),
-            1 => writeln!(text, "{and}1 minor doubt: --doubts shows it"),
-            count => writeln!(text, "{and}{count} minor doubts: --doubts shows them"),
-        };
+        if !lines.is_empty() {
+            text.push_str("Doubts:\n");
+        }
+        for line in lines {
+            let _ = writeln!(text, "{}", wrap(&line, width, 2));
+        }
         text
+    }
+}
+
+/// Lists the bases of powers of several machines as one: `powers of spr, milan, so their regret`.
+fn machines_together<'a>(whats: impl Iterator<Item = &'a str>) -> Vec<String> {
+    // Each with the machines, and what follows from their powers.
+    let mut all: Vec<(String, Option<Vec<&str>>)> = Vec::new();
+    for what in whats {
+        let powers = what.strip_prefix(POWERS_OF);
+        let Some((id, so)) = powers.and_then(|powers| powers.split_once(", so its ")) else {
+            all.push((what.to_owned(), None));
+            continue;
+        };
+        match all.iter_mut().find(|(known, ids)| ids.is_some() && known == so) {
+            Some((_, Some(ids))) => ids.push(id),
+            _ => all.push((so.to_owned(), Some(vec![id]))),
+        }
+    }
+    let one = |(what, ids): (String, Option<Vec<&str>>)| match ids {
+        None => what,
+        Some(ids) => {
+            let their = if ids.len() == 1 { "its" } else { "their" };
+            format!("{POWERS_OF}{}, so {their} {what}", ids.join(", "))
+        }
+    };
+    all.into_iter().map(one).collect()
+}
+
+/// The first clause of a text, or its beginning.
+fn brief(text: &str) -> String {
+    let end = ["; ", ": ", " ("].iter().filter_map(|end| text.find(end)).min();
+    let clause = &text[..end.unwrap_or(text.len())];
+    match clause.char_indices().nth(BRIEF_CHARS_MAX) {
+        None => clause.to_owned(),
+        Some((at, _)) => {
+            let at = clause[..at].rfind(' ').unwrap_or(at);
+            format!("{}…", &clause[..at])
+        }
     }
 }
 
@@ -229,17 +377,31 @@ mod tests {
     }
 
     #[test]
-    fn minor_doubts_are_counted_or_shown() {
+    fn a_line_has_each_major_cause_once() {
+        let line = |notes: &Notes| notes.clone().in_form(NotesForm::Line).to_text(100);
         let mut notes = Notes::default();
+        assert_eq!(line(&notes), "");
         notes.ranked_doubt(Rank::Minor, "odd");
-        assert_eq!(notes.to_text(40), "1 minor doubt: --doubts shows it\n");
-        notes.doubt("lost");
-        notes.ranked_doubt(Rank::Minor, "odder");
-        notes.ranked_doubt(Rank::Minor, "odder");
-        let text = "Doubts:\n- lost\n- and 2 minor doubts: --doubts shows them\n";
-        assert_eq!(notes.to_text(40), text);
-        assert_eq!(notes.counted_doubts().len(), 3);
-        let all = notes.showing_minor(true).to_text(40);
-        assert_eq!(all, "Doubts:\n- odd\n- lost\n- odder (2 times)\n");
+        assert_eq!(line(&notes), "No major doubts · details: --doubts\n");
+        notes.basis(Basis::Assumed, "powers of spr, so its regret");
+        notes.basis(Basis::Assumed, "powers of milan, so its regret");
+        for id in ["spr", "milan"] {
+            let machine = idlewise_machine::bundled(id).unwrap();
+            notes.machine_doubts(id, &machine.doubts());
+        }
+        notes.doubts_of(&[Doubt::LostEvents { count: 3 }, Doubt::LostEvents { count: 3 }]);
+        notes.doubt(format!("odd {}", "and odder ".repeat(20)));
+        assert_eq!(
+            line(&notes),
+            "Energy: assumed powers · lost events: 3 · odd and odder and odder and odder and odder and…\n  \
+             details: --doubts\n"
+        );
+        // In full, too, a cause is said once, with all that it is true of.
+        let full = notes.to_text(400);
+        assert!(full.starts_with("Assumed: powers of spr, milan, so their regret.\n"), "{full}");
+        assert!(full.contains("- power assumed: default shape"), "{full}");
+        assert!(full.contains(": spr (C1, C1E, C6); milan (C1, C2)\n"), "{full}");
+        assert!(full.contains("(2 times)\n") && full.contains("- odd\n"), "{full}");
+        assert_eq!(notes.counted_doubts().len(), 5);
     }
 }

@@ -232,7 +232,10 @@ pub fn task_table(tasks: &[PredictedTask]) -> Table {
 
 /// Says how near a run with the recorded setting is to the recording.
 pub fn reproduction_text(reproduction: &Reproduction) -> String {
-    let percent = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
+    let percent = |ratio: f64| match ratio.is_finite() {
+        true => format!("{:+.1} %", 100.0 * (ratio - 1.0)),
+        false => "unknown".to_owned(),
+    };
     let like = |likeness: &Likeness| {
         let Likeness { p50_ratio, p99_ratio, distance } = *likeness;
         format!("p50 {}, p99 {}, KS {distance:.2}", percent(p50_ratio), percent(p99_ratio))
@@ -250,6 +253,7 @@ pub fn reproduction_text(reproduction: &Reproduction) -> String {
 pub fn misses_text(misses: &[Miss]) -> String {
     let one = |miss: &Miss| match miss.name.ends_with("KS") {
         true => format!("{} {:.2}, more than {}", miss.name, miss.error, miss.error_max),
+        false if miss.error.is_infinite() => format!("{}: 0 or absent in the recording", miss.name),
         false => {
             let (error, error_max) = (100.0 * miss.error, 100.0 * miss.error_max);
             format!("{} {error:+.1} %, more than {error_max:.0} %", miss.name)

@@ -194,12 +194,11 @@ pub fn columns<'a>(prices: &[Price]) -> Vec<C<'a>> {
     columns.extend(prices.iter().map(|price| regret_column(*price)));
     columns.extend([
         C::count("tick_wake_count", "ticks", |row| row.tally.tick_wake_count.into())
-            .means("Stays that the scheduler tick ended."),
-        C::count("auto_promotion_count", "promo-tions", |row| {
-            row.tally.auto_promotion_count.into()
-        })
-        .means("Stays that a promotion timer ended.")
-        .detail(),
+            .means("Stays that the scheduler tick ended.")
+            .detail(),
+        C::count("auto_promotion_count", "promotions", |row| row.tally.auto_promotion_count.into())
+            .means("Stays that a promotion timer ended.")
+            .detail(),
         C::count("free_ipi_count", "free IPIs", |row| row.tally.free_ipi_count().into())
             .means(
                 "Wake-up IPIs that found a polling or MWAIT state, where a write to memory would \

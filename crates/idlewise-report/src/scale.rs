@@ -41,7 +41,8 @@ impl Scale {
     ///
     /// It is the largest unit in which the greatest number is at least 1. Smaller units are used
     /// while the least number is below 1 and the greatest stays below 100,000, because whole
-    /// numbers are easier to compare than fractions. Counts stay whole up to 100,000.
+    /// numbers are easier to compare than fractions. Counts are not divided up to 100,000, nor beside smaller ones, which
+    /// would be fractions.
     pub(crate) fn new(unit: Unit, numbers: impl Iterator<Item = f64>) -> Self {
         let numbers: Vec<f64> = numbers.filter(|number| *number != 0.0).map(f64::abs).collect();
         let greatest = numbers.iter().copied().fold(0.0, f64::max);
@@ -54,7 +55,7 @@ impl Scale {
             units.iter().rposition(|(_, factor)| greatest / factor >= wanted).unwrap_or(0);
         while index > 0
             && least / units[index].1 < LEAST
-            && greatest / units[index - 1].1 < GREATEST
+            && (greatest / units[index - 1].1 < GREATEST || is_count)
         {
             index -= 1;
         }

@@ -6,7 +6,7 @@
 //! control character by its picture (`␛`), others by `�`. JSON has its own, lossless escapes.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 /// Replaces everything in a text that could control a terminal. Newlines and tabs stay.
 ///
@@ -23,6 +23,19 @@ pub fn shown(text: &str) -> Cow<'_, str> {
 /// Like [`shown`], for one line: a newline in a name must not look like a second line of ours.
 pub fn shown_in_line(text: &str) -> Cow<'_, str> {
     replaced(text, is_hidden)
+}
+
+/// Counts things in words: `1 log`, `2 logs`.
+///
+/// ```
+/// use idlewise_report::counted;
+///
+/// assert_eq!([counted(1, "log"), counted(0, "log")], ["1 log", "0 logs"]);
+/// ```
+pub fn counted(count: impl Display, thing: &str) -> String {
+    let count = count.to_string();
+    let s = if count == "1" { "" } else { "s" };
+    format!("{count} {thing}{s}")
 }
 
 /// Escapes in a JSON document everything that [`shown`] would replace. Such characters occur only

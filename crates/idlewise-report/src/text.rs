@@ -13,7 +13,8 @@
 //! ```
 //!
 //! In a table that is too wide, the longest texts are cut with `…`. If that is not enough, columns
-//! are dropped by [`Priority`], the rightmost first. A detail that no row has is not shown. The
+//! are dropped by [`Priority`], the rightmost first. A detail that no row has is not shown, nor one that counts what
+//! never happened. The
 //! best value of a column has a trailing `*`; if all ranked rows are equal there is no best.
 
 use std::fmt::Write as _;
@@ -36,8 +37,10 @@ const GAP: &str = "  ";
 /// How to print a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextStyle {
-    /// The maximum length of a line, in characters.
+    /// The maximum length of a line of sentences, in characters.
     pub width: usize,
+    /// The same of a table, which may be wider: a row is easy to follow, a sentence is not.
+    pub table_width: usize,
     /// Whether to colour the best values as well.
     pub colour: bool,
 }
@@ -45,17 +48,30 @@ pub struct TextStyle {
 impl Default for TextStyle {
     /// The width is [`WIDTH_DEFAULT`]; no colour.
     fn default() -> Self {
-        TextStyle { width: WIDTH_DEFAULT, colour: false }
+        TextStyle::of_width(WIDTH_DEFAULT)
     }
 }
 
 impl TextStyle {
-    /// Colour if standard output is a terminal and `NO_COLOR` is not set (<https://no-color.org>).
+    /// The style of a terminal or a page with so many columns, without colour.
+    pub fn of_width(columns: usize) -> Self {
+        let width = columns.min(WIDTH_DEFAULT);
+        TextStyle { width, table_width: columns, colour: false }
+    }
+
+    /// If standard output is a terminal: its width, and colour unless `NO_COLOR` is set (<https://no-color.org>).
     pub fn for_stdout() -> Self {
         let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         #[expect(clippy::disallowed_methods, reason = "only asked whether it is a terminal")]
-        let is_terminal = std::io::stdout().is_terminal();
-        TextStyle { colour: is_wanted && is_terminal, ..Self::default() }
+        let stdout = std::io::stdout();
+        if !stdout.is_terminal() {
+            return Self::default();
+        }
+        let size = rustix::termios::tcgetwinsize(&stdout);
+        // A terminal that does not know its size says 0.
+        let columns = size.map_or(0, |size| usize::from(size.ws_col));
+        let columns = if columns == 0 { WIDTH_DEFAULT } else { columns };
+        TextStyle { colour: is_wanted, ..Self::of_width(columns) }
     }
 }
 
@@ -82,7 +98,7 @@ impl Table {
 
 fn table_text(table: &Table, style: &TextStyle) -> String {
     let mut layouts = layouts(table);
-    let hidden = fit(&mut layouts, style.width);
+    let hidden = fit(&mut layouts, style.table_width);
 
     let mut text = String::new();
     if !table.title.is_empty() {
@@ -129,11 +145,16 @@ pub(crate) fn shown_columns(table: &Table) -> Vec<ShownColumn> {
     layouts(table).into_iter().map(shown).collect()
 }
 
-/// Whether a column is a detail that no row has. It is not listed as dropped.
+/// Whether a column is a detail that says nothing: no row has it, or it counts what never happened. It is not listed as
+/// dropped.
 fn is_empty_detail(table: &Table, index: usize) -> bool {
-    table.columns[index].priority == Priority::Detail
+    let Heading { priority, unit, .. } = table.columns[index];
+    let is_nothing = |value: &Value| {
+        *value == Value::Absent || unit == Unit::Count && value.number() == Some(0.0)
+    };
+    priority == Priority::Detail
         && !table.rows.is_empty()
-        && table.rows.iter().all(|row| row.values[index] == Value::Absent)
+        && table.rows.iter().all(|row| is_nothing(&row.values[index]))
 }
 
 impl Layout {
@@ -335,7 +356,7 @@ mod tests {
     }
 
     fn style(width: usize) -> TextStyle {
-        TextStyle { width, colour: false }
+        TextStyle::of_width(width)
     }
 
     /// A format string's width has 16 bits.
@@ -343,9 +364,7 @@ mod tests {
     fn a_cell_may_be_longer_than_a_format_width() {
         let long = "x".repeat(70_000);
         let table = untitled(&[GOVERNOR], [vec![long.as_str().into()], vec!["y".into()]]);
-        assert!(
-            table.to_text(&TextStyle { width: 100_000, ..TextStyle::default() }).contains(&long)
-        );
+        assert!(table.to_text(&TextStyle::of_width(100_000)).contains(&long));
     }
 
     #[test]
@@ -368,7 +387,7 @@ oracle       0       0   10000   -
 
     #[test]
     fn colour_is_added_to_the_mark() {
-        let text = table().to_text(&TextStyle { width: 100, colour: true });
+        let text = table().to_text(&TextStyle { colour: true, ..style(100) });
         assert!(text.contains("\u{1b}[1;32m 3.1*\u{1b}[0m"), "{text:?}");
         let plain = text.replace("\u{1b}[1;32m", "").replace("\u{1b}[0m", "");
         assert_eq!(plain, table().to_text(&style(100)));
@@ -434,6 +453,28 @@ that fit, note (--json and
     fn a_detail_that_no_row_has_is_not_shown() {
         let table = untitled(&[GOVERNOR, NOTE], [vec!["menu".into(), Value::Absent]]);
         assert_eq!(table.to_text(&style(100)), "governor\n--------\nmenu\n");
+    }
+
+    #[test]
+    fn a_detail_that_never_happened_is_not_shown() {
+        let rows = |count: u64| {
+            let row = vec!["menu".into(), Value::Absent, Value::Absent, count.into()];
+            untitled(&[GOVERNOR, FIT], [row]).to_text(&style(100))
+        };
+        assert_eq!(rows(0), "governor\n--------\nmenu\n");
+        assert!(rows(1).contains("that"), "{}", rows(1));
+    }
+
+    #[test]
+    fn a_wide_terminal_shows_more_columns_and_no_longer_sentences() {
+        let wide = TextStyle::of_width(200);
+        assert_eq!((wide.width, wide.table_width), (WIDTH_DEFAULT, 200));
+        let narrow = TextStyle::of_width(40);
+        assert_eq!((narrow.width, narrow.table_width), (40, 40));
+        let row = vec!["a".into(), "x".repeat(120).into()];
+        let table = untitled(&[GOVERNOR, NOTE], [row]);
+        assert!(table.to_text(&wide).contains(&"x".repeat(120)));
+        assert!(table.to_text(&TextStyle::default()).contains('…'));
     }
 
     #[test]

@@ -99,9 +99,14 @@ pub struct WhyReport {
     pub group_scale: f64,
     /// CPUs that are in no group, and why.
     pub left_out: Vec<(u16, String)>,
+    /// The share of the time in which its CPUs were busy; `None` if the machine does not say.
+    pub busy_ratio: Option<f64>,
     /// Bases and doubts.
     pub notes: Notes,
 }
+
+/// From this share on, a busy machine has no idle states to judge.
+const BUSY_MIN: f64 = 0.99;
 
 /// One finding.
 #[derive(Clone, Debug, Serialize)]
@@ -485,7 +490,26 @@ impl WhyReport {
         head
     }
 
+    /// What a busy machine is told instead of a judgement: `CPUs 0-1 were 100 % busy: nothing to judge`. `None` if
+    /// they were idle for more than one percent of the time.
+    pub fn is_busy(&self) -> Option<String> {
+        let ratio = self.busy_ratio.filter(|ratio| *ratio >= BUSY_MIN)?;
+        let groups: Vec<&str> = self.groups.iter().map(|group| group.cpus.as_str()).collect();
+        let is_one = self.groups.len() == 1 && self.groups[0].cpu_count == 1;
+        let (cpus, were) = if is_one { ("CPU", "was") } else { ("CPUs", "were") };
+        Some(format!(
+            "{cpus} {} {were} {:.0} % busy for {:.1} s: nothing to judge; run it again while the machine has less to \
+             do",
+            groups.join(","),
+            100.0 * ratio,
+            self.elapsed_ns as f64 / 1e9
+        ))
+    }
+
     fn nothing(&self) -> String {
+        if let Some(busy) = self.is_busy() {
+            return format!("{busy}.");
+        }
         let most = self.rows().map(|row| row.group.waiting_ratio(row.state)).fold(0.0, f64::max);
         format!(
             "Leave it alone: no state makes wake-ups wait for more than {} of wall time, none is refused, \
@@ -617,8 +641,24 @@ mod tests {
             groups,
             group_scale: 1.0,
             left_out: Vec::new(),
+            busy_ratio: None,
             notes: Notes::default(),
         }
+    }
+
+    #[test]
+    fn a_busy_machine_is_not_judged() {
+        let mut group = group();
+        (group.states[2].stay_count, group.states[2].time_ns) = (3, 3_000_000);
+        let text = |busy_ratio| {
+            let report = WhyReport { busy_ratio, ..report(vec![group.clone()]) };
+            report.to_text(&TextStyle::default())
+        };
+        let busy = text(Some(0.9996));
+        assert!(busy.contains("CPUs 4-7 were 100 % busy for 10.0 s: nothing to judge"), "{busy}");
+        assert!(!busy.contains("Leave it alone"), "{busy}");
+        assert!(text(Some(0.9)).contains("Leave it alone"));
+        assert!(text(None).contains("Leave it alone"));
     }
 
     #[test]
@@ -705,7 +745,7 @@ mod tests {
     #[test]
     fn a_screen_has_forty_lines_of_a_hundred_columns() {
         let groups = (0..8).map(|_| group()).collect();
-        let text = report(groups).to_text(&TextStyle { width: 100, ..TextStyle::default() });
+        let text = report(groups).to_text(&TextStyle::default());
         assert!(text.lines().count() <= 40, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }

@@ -109,24 +109,21 @@ fn given(study: &Study, page: &Page) -> Grid {
 
 /// What may be set, as text for a terminal.
 pub fn inputs_to_text(study: &Study, style: &TextStyle) -> String {
-    let rows = study.inputs.iter().map(|input| {
-        let Input { key, meaning, .. } = input;
-        let value = with_unit(input.value, input.unit);
-        vec![
-            (*key).to_owned(),
-            value,
-            plausible(input),
-            input.origin.as_str().to_owned(),
-            (*meaning).to_owned(),
-        ]
-    });
-    let grid = Grid {
-        title: format!("{}: what --set takes", study.name),
-        headings: ["key", "value", "plausible", "origin", "meaning"].map(str::to_owned).into(),
-        rows: rows.collect(),
-        is_detail: false,
-    };
-    format!("{}\n{}", wrap(&grid.title, style.width, 2), grid_text(&grid))
+    type C = Column<&'static Input>;
+    let columns = [
+        C::text("key", "key", |input| input.key.into()).means("What --set names.").key(),
+        C::text("value", "value", |input| with_unit(input.value, input.unit).into())
+            .means("Its value.")
+            .key(),
+        C::text("plausible", "plausible", |input| plausible(input).into())
+            .means("Its plausible values.")
+            .key(),
+        C::text("origin", "origin", |input| input.origin.as_str().into())
+            .means("Where the value comes from.")
+            .key(),
+        C::text("meaning", "meaning", |input| input.meaning.into()).means("What it is."),
+    ];
+    Table::new(format!("{}: what --set takes", study.name), &columns, study.inputs).to_text(style)
 }
 
 /// The same for a program.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use idlewise_report::wrap;
+use idlewise_report::{counted, wrap};
 use idlewise_sim::replay::GroupReader;
 use idlewise_trace::GapSink;
 use idlewise_trace::anonymize::{Anonymized, Field, REMAINS};
@@ -82,7 +82,7 @@ impl Anonymize {
             }
             let anonymous = anonymize_workload(&log, WorkloadWriter::new(output)?, &keep)?;
             let mut out = report();
-            writeln!(out, "{}: {} steps", screen::name(&self.output), log.step_count())?;
+            writeln!(out, "{}: {}", screen::name(&self.output), counted(log.step_count(), "step"))?;
             let numbers = "the tasks' numbers".to_owned();
             let dropped: Vec<String> =
                 [numbers].into_iter().chain(anonymous.dropped.iter().map(described)).collect();
@@ -108,7 +108,7 @@ impl Anonymize {
             out.json(SCHEMA, &document)?;
             return Ok(());
         }
-        writeln!(out, "{}: {} gaps", screen::name(&self.output), log.gap_count())?;
+        writeln!(out, "{}: {}", screen::name(&self.output), counted(log.gap_count(), "gap"))?;
         let dropped: Vec<String> = anonymized.dropped.iter().map(described).collect();
         match dropped.is_empty() {
             true => list(out, "Dropped: nothing, there was nothing to drop", &[])?,

@@ -11,7 +11,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use idlewise_lab::notes::{add_governors, add_log, add_machine};
 use idlewise_lab::target::{AskedMachines, Conditions, Targets};
 use idlewise_report::arena::{cell_table, standing_table, standings};
-use idlewise_report::{Notes, TextStyle, arena_plot};
+use idlewise_report::{Notes, TextStyle, arena_plot, counted};
 use idlewise_sim::Basis;
 use idlewise_sim::contest::{CellResult, Entry, Price, Shape};
 use idlewise_sim::replay::DEFAULT_TICK_WORK_NS;
@@ -23,7 +23,7 @@ use crate::doubts::ShownDoubts;
 use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
-use crate::input::NamedLog;
+use crate::input::{NamedLog, must_have_gaps};
 use crate::output;
 use crate::progress::Progress;
 use crate::replay_arguments::{ReplayTarget, open_logs, say_assumed};
@@ -150,6 +150,9 @@ impl Arena {
         let plot = plot.transpose()?;
         let machines = AskedMachines::new(&self.machines, &choices, &[], &[])?;
         let logs = open_logs(&self.logs, self.unpacking)?;
+        if !self.json && !self.csv {
+            must_have_gaps(&logs)?;
+        }
         let on = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
         let targets = &on.targets;
         let store = self.store.as_deref().map(storage::at).transpose()?.map(CellStore::new);
@@ -227,9 +230,9 @@ impl Arena {
         }
         let style = TextStyle::for_stdout();
         let title = format!(
-            "Regret against the oracle: {} logs, {} machines, shapes: {} (simulated)",
-            logs.len(),
-            targets.len(),
+            "Regret against the oracle: {}, {}, shapes: {} (simulated)",
+            counted(logs.len(), "log"),
+            counted(targets.len(), "machine"),
             self.shapes.iter().map(|shape| shape.name()).collect::<Vec<_>>().join(", "),
         );
         let table = standing_table(&title, &standings);

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice, OnMachine};
-use crate::input::NamedLog;
+use crate::input::{NamedLog, must_have_gaps};
 use crate::progress::Progress;
 use crate::replay_arguments::{
     ALL_LOGS, MACHINES_DEFAULT, ReplayArguments, ReplayTarget, Targets, say_assumed, title,
@@ -76,6 +76,9 @@ impl Diff {
         governors::must_decide(&choices)?;
         let machines = self.shared.machines(&choices)?;
         let logs = self.shared.open_logs()?;
+        if !self.shared.json && !self.shared.csv {
+            must_have_gaps(&logs)?;
+        }
         let on = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
         let targets = &on.targets;
         let differences = self.differences(&logs, targets, &choices)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use idlewise_report::wrap;
+use idlewise_report::{counted, wrap};
 use idlewise_trace::RecordedMachine;
 use idlewise_trace::causes::WorkloadMetadata;
 use idlewise_trace::import;
@@ -39,7 +39,7 @@ irq:irq_handler_entry,timer:hrtimer_*,timer:timer_*,timer:tick_stop -- sleep 10
   idlewise import perf.data --recorded-machine spr --recorded-governor menu -o machine.parquet
 
   # A truncated recording, with the event formats of another one of the same kernel
-  perf record -a -e power:cpu_idle,sched:sched_switch,irq_vectors:*_entry,irq:irq_handler_entry,\
+  perf record -a -e power:cpu_idle,sched:sched_switch,irq_vectors:*_entry,irq:irq_handler_entry,\\
 timer:hrtimer_*,timer:timer_*,timer:tick_stop -o short.perf.data -- sleep 1
   idlewise import cut.perf.data --formats-from short.perf.data
 
@@ -143,9 +143,9 @@ impl Import {
                 input::import_causes(&self.file, file, &reading, &recorded)?;
             let WorkloadMetadata { tasks, lost_event_count, causeless_count, .. } = &metadata;
             let line = format!(
-                "{}: a workload log of {} tasks, {byte_count} bytes",
+                "{}: a workload log of {}, {byte_count} bytes",
                 output.display(),
-                tasks.len()
+                counted(tasks.len(), "task")
             );
             let mut out = report();
             writeln!(out, "{}", wrap(&line, 100, 2))?;
@@ -179,10 +179,11 @@ impl Import {
         let observed_count = metadata.cpus.iter().filter(|cpu| cpu.observed).count();
         let source = &metadata.source;
         let line = format!(
-            "{}: {gap_count} gaps of {observed_count} CPU{}, {byte_count} bytes, 1/{:.0} of the \
+            "{}: {} of {}, {byte_count} bytes, 1/{:.0} of the \
              recording",
             output.display(),
-            if observed_count == 1 { "" } else { "s" },
+            counted(gap_count, "gap"),
+            counted(observed_count, "CPU"),
             source.byte_count as f64 / byte_count as f64,
         );
         writeln!(out, "{}", wrap(&line, 100, 2))?;

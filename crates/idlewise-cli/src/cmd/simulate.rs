@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use super::export::simulated::{About, SimulatedLog, perfetto_path};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, keys_and_values};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::{NamedLog, read_text};
@@ -250,12 +250,9 @@ impl Simulate {
             return Err(Failure::new("--trace takes exactly one --governor"));
         }
         let mut workload = self.workload(&mut hardware)?;
-        for set in &self.sets {
-            let Some((key, value)) = set.split_once('=') else {
-                return Err(Failure::new(format_args!("--set {set}: expected KEY=VALUE")));
-            };
+        for (key, value) in keys_and_values(&self.sets, "")? {
             workload
-                .set(&mut hardware, key.trim(), value.trim())
+                .set(&mut hardware, key, value)
                 .map_err(|error| Failure::new(format_args!("--set {error}")))?;
         }
         let shape = hardware.shape().map_err(Failure::new)?;
@@ -415,8 +412,8 @@ fn groups(plan: &Request) -> CpuGroups {
 /// Workloads and parameters for `--list`.
 fn list() -> String {
     let mut text = String::from(
-        "Workloads, with their parameters, defaults and [ranges]. A span is 0 to a year unless \
-         another range is given.\n",
+        "Workloads, with their parameters, defaults and [ranges]. A span is 0 to a year unless another\n\
+         range is given.\n",
     );
     for spec in WORKLOADS {
         // Writing to a string cannot fail.

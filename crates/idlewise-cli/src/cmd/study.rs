@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use crate::cmd::report::provenance::{PROGRAM, command_line};
-use crate::error::{Failure, Result, did_you_mean};
+use crate::error::{Failure, Result, did_you_mean, keys_and_values};
 use crate::output;
 use crate::role::{BundleRole, OUTPUT, Roles};
 use crate::screen;
@@ -186,10 +186,8 @@ fn governor(id: &str, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
 /// Inputs that the user set, each `KEY=VALUE`.
 fn changes(study: &study::Study, texts: &[String]) -> Result<Vec<(&'static str, f64)>> {
     let list = format!("`idlewise study {} --inputs` lists them", study.name);
-    let read = |text: &String| {
-        let Some((key, value)) = text.split_once('=') else {
-            return Err(Failure::new(format_args!("--set {text}: expected KEY=VALUE; {list}")));
-        };
+    let read = |(key, value): (&str, &str)| {
+        let text = format!("{key}={value}");
         let Some(input) = study.inputs.iter().find(|input| input.key == key) else {
             let hint = did_you_mean(key, study.inputs.iter().map(|input| input.key), &list);
             return Err(Failure::new(format_args!("--set {text}: no input '{key}'; {hint}")));
@@ -205,7 +203,7 @@ fn changes(study: &study::Study, texts: &[String]) -> Result<Vec<(&'static str, 
             ))),
         }
     };
-    texts.iter().map(read).collect()
+    keys_and_values(texts, &format!("; {list}"))?.into_iter().map(read).collect()
 }
 
 /// Sources of inputs that the user set, each `KEY=TEXT`.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use idlewise_report::validate::validate_table;
-use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_report::{Notes, TextStyle, counted, wrap};
 use idlewise_trace::causes::WorkloadLog;
 use idlewise_trace::log::LogError;
 use idlewise_trace::validate::{Check, CheckResult, Finding, validate};
@@ -129,10 +129,10 @@ impl Validate {
             return Ok(status);
         }
         let verdict = format!(
-            "{name}: workload log version {}, {} steps of {} tasks: {}",
+            "{name}: workload log version {}, {} of {}: {}",
             metadata.workload_version,
-            log.step_count(),
-            metadata.tasks.len(),
+            counted(log.step_count(), "step"),
+            counted(metadata.tasks.len(), "task"),
             if wrong.is_none() { "nothing is wrong" } else { "don't trust it" },
         );
         let width = TextStyle::for_stdout().width;
@@ -157,11 +157,11 @@ fn verdict(named: &NamedLog, findings: &[Finding]) -> String {
     };
     let cpu_count = named.log.metadata.cpus.iter().filter(|cpu| cpu.observed).count();
     format!(
-        "{}: idle log version {}, {} gaps of {cpu_count} CPU{}: {wrong}, {doubt}",
+        "{}: idle log version {}, {} of {}: {wrong}, {doubt}",
         named.name,
         named.log.metadata.format_version,
-        named.log.gap_count(),
-        if cpu_count == 1 { "" } else { "s" },
+        counted(named.log.gap_count(), "gap"),
+        counted(cpu_count, "CPU"),
     )
 }
 

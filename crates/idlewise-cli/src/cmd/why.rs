@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use idlewise_host::states::CpuTimes;
 use idlewise_host::{
     CoreKinds, Counts, CountsReader, Difference, Root, Unusable, groups, latency_limits_ns, note,
     parse_cpu_list, show_cpu_list,
@@ -105,10 +106,18 @@ impl Why {
         let mut signals = Signals::catch()?;
         let (mut before, mut after) = (Counts::default(), Counts::default());
         reader.read(&mut before);
+        let times_before = CpuTimes::read(&root);
         let is_cut_short = self.wait(&reader, &before, &mut signals)?;
         reader.read(&mut after);
         let difference = after.since(&before);
-        let report = Report { root: &root, reader: &reader, machine, given, difference };
+        let times = times_before.zip(CpuTimes::read(&root));
+        let busy_ratio = times.and_then(|(before, after)| {
+            let ratios = reader.cpus().map(|cpu| after.busy_ratio(&before, cpu));
+            let ratios: Option<Vec<f64>> = ratios.collect();
+            ratios.map(|all| all.iter().sum::<f64>() / all.len().max(1) as f64)
+        });
+        let report =
+            Report { root: &root, reader: &reader, machine, given, difference, busy_ratio };
         let report = report.make(is_cut_short)?;
         let mut out = screen::stdout();
         if self.json {
@@ -172,6 +181,7 @@ struct Report<'a> {
     machine: MachineNote,
     given: Option<Machine>,
     difference: Difference,
+    busy_ratio: Option<f64>,
 }
 
 impl Report<'_> {
@@ -236,10 +246,14 @@ impl Report<'_> {
             groups: made,
             group_scale: grouping.scale,
             left_out: left_out.iter().map(|(cpu, why)| (*cpu, why.as_str().to_owned())).collect(),
+            busy_ratio: self.busy_ratio,
             notes,
         };
         let silent = report.silent_cpus().join(",");
         if report.silent_cpus().len() == report.groups.len() {
+            if let Some(busy) = report.is_busy() {
+                return Err(Failure::new(busy));
+            }
             return Err(Failure::new(format_args!(
                 "nothing was counted: on CPUs {silent} no idle stay ended in {:.1} s, so they slept or ran all \
                  the time, or their counts stand still; watch for longer: -d 60",

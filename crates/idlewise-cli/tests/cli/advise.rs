@@ -209,7 +209,7 @@ fn a_recording_with_causes_is_judged_on_its_workload() {
     assert_eq!(replayed["judged_by"], "replay");
     assert_eq!(number(&row(&replayed, "as it is")["delay_p50_ns"]), 100_000.0);
     assert!(p50_ns("as it is") > 110_000.0, "{advice}");
-    let text = stdout(&["advise", recording]);
+    let text = stdout(&["advise", recording, "--doubts"]);
     assert!(text.contains("; judged by predict"), "{text}");
     assert!(text.contains("reproduces itself"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= crate::WIDTH), "{text}");

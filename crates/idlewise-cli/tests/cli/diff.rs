@@ -19,7 +19,8 @@ fn without_arguments_it_compares_menu_with_min_on_the_bundled_logs_and_fits_the_
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
-    for part in ["A is menu, B is menu+min.", "spr (", "milan (", "C6 → C1E", "By log:", "Assumed:"]
+    for part in
+        ["A is menu, B is menu+min.", "spr (", "milan (", "C6 → C1E", "By log:", "assumed powers"]
     {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }

@@ -1,4 +1,4 @@
-//! Minor doubts: how they are shown, and that the faults they report change no verdict.
+//! Doubts: how they are shown, and that the faults that minor ones report change no verdict.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ fn what_is_minor_changes_no_verdict() {
 }
 
 #[test]
-fn minor_doubts_are_one_line_unless_asked_for() {
+fn doubts_are_one_line_unless_asked_for() {
     let folder = folder();
     let path = folder.path().join("log.parquet");
     let log = IdleLog::open(&root().join("traces/a-idle.parquet")).unwrap();
@@ -96,11 +96,29 @@ fn minor_doubts_are_one_line_unless_asked_for() {
     let path = path.to_str().unwrap();
     for command in [&["replay", path][..], &["diff", path], &["info", path], &["validate", path]] {
         let text = stdout(command);
-        assert!(text.contains("\n- and 2 minor doubts: --doubts shows them\n"), "{text}");
-        assert!(text.contains("3 events were lost") && !text.contains("microsecond"), "{text}");
+        let line = text.lines().last().unwrap();
+        assert!(line.ends_with("lost events: 3 · details: --doubts"), "{text}");
+        assert!(!text.contains("Doubts:") && !text.contains("microsecond"), "{text}");
         let all = stdout(&[command, &["--doubts"]].concat());
-        assert!(all.contains("microsecond") && !all.contains("minor"), "{all}");
+        assert!(all.contains("microsecond") && all.contains("3 events were lost"), "{all}");
         let document = stdout(&[command, &["--json"]].concat());
         assert!(document.contains("to the microsecond"), "{document}");
     }
+}
+
+/// Two machines whose powers are assumed, and five logs without CPU 1: each is one cause.
+#[test]
+fn a_cause_is_said_once_whatever_it_is_true_of() {
+    let text = stdout(&["replay", "--machine", "spr", "--machine", "milan"]);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(" Energy: assumed powers · 1 CPU unobserved · "), "{text}");
+    assert!(text.ends_with("details: --doubts"), "{text}");
+    assert_eq!(text.matches("Energy: assumed").count(), 1, "{text}");
+    let all = stdout(&["replay", "--machine", "spr", "--machine", "milan", "--doubts"]);
+    let all = all.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(all.contains("powers of spr, milan, so their energy and regret."), "{all}");
+    assert_eq!(all.matches("power assumed: default shape").count(), 1, "{all}");
+    assert!(all.contains("4000 mW: spr (C1, C1E, C6); milan (C1, C2)"), "{all}");
+    let document = json(&["replay", "--machine", "spr", "--machine", "milan", "--json"]);
+    assert!(document["doubts"].to_string().contains("milan: power of C1, C2 assumed"));
 }

@@ -408,7 +408,7 @@ fn refuses_what_it_cannot_do_and_leaves_nothing_behind() {
         assert_refused(&[&["export"], more, &to[..]].concat(), parts);
     };
     refuse(&[LOG, "--governor", "meun"], &["did you mean 'menu'?"]);
-    refuse(&[LOG, "--machine", "nowhere"], &["no machine nowhere"]);
+    refuse(&[LOG, "--machine", "nowhere"], &["no machine 'nowhere'"]);
     refuse(&["README.md"], &["README.md"]);
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
     assert_eq!(stdout(&["export", LOG, "--format", "csv", "-o", "-"]).lines().count(), 3567);

@@ -23,6 +23,15 @@ fn lists_commands_by_purpose() {
 }
 
 #[test]
+fn no_line_of_a_list_is_longer_than_a_hundred_columns() {
+    for list in [&["simulate", "--list"][..], &["machines"], &["study", "menu-min", "--inputs"]] {
+        let text = stdout(list);
+        let long = text.lines().find(|line| line.chars().count() > crate::WIDTH);
+        assert_eq!(long, None, "{list:?}");
+    }
+}
+
+#[test]
 fn a_misspelt_command_gets_a_hint() {
     let (status, message) = failure(&["reply"]);
     assert_eq!(status, Some(2));

@@ -250,7 +250,7 @@ fn imports_what_is_whole_of_a_truncated_recording() {
 
     // Those of another recording of the same kernel can be used.
     let other = "traces/a-idle.perf.data.xz";
-    let said = stdout(&[&import[..], &["--formats-from", other]].concat());
+    let said = stdout(&[&import[..], &["--doubts", "--formats-from", other]].concat());
     assert!(said.contains("cut short at byte") && said.contains("another recording"), "{said}");
     let whole = IdleLog::open(&root().join("traces/s-softirq500.parquet")).unwrap();
     let (whole, cut) = (gaps(&whole), gaps(&IdleLog::open(&output).unwrap()));
@@ -321,6 +321,49 @@ fn refuses_a_recorded_machine_that_lacks_a_recorded_state() {
     );
 }
 
+/// Two tasks of two CPUs take turns for ten seconds, and nobody is idle but CPU 1, if asked to be.
+fn busy_text(idle: &str) -> String {
+    let turns = (0..200).map(|turn| {
+        let (cpu, [from, to]) = (turn % 2, if turn % 4 < 2 { ["a", "b"] } else { ["b", "a"] });
+        let at = 10.0 + f64::from(turn) / 20.0;
+        format!(
+            "{from}-10{cpu} [00{cpu}] d..2 {at:.6}: sched_switch: prev_comm={from} prev_pid=10{cpu} prev_prio=120 \
+             prev_state=R ==> next_comm={to} next_pid=20{cpu} next_prio=120\n"
+        )
+    });
+    turns.chain([idle.to_owned()]).collect()
+}
+
+/// The cause is that there is nothing, not that the recorder is to blame.
+#[test]
+fn a_machine_that_was_never_idle_is_said_to_be_busy() {
+    // The recorded event is another CPU's, which is not idle.
+    let text = busy_text("a-100 [000] d..2 20.000000: cpu_idle: state=4294967295 cpu_id=0\n");
+    let text = OwnFile::new("busy.txt", text);
+    let output = text.0.with_extension("parquet");
+    let output = output.to_str().unwrap();
+    let path = text.path();
+    for arguments in [
+        &["info", path][..],
+        &["validate", path],
+        &["replay", path],
+        &["diff", path],
+        &["arena", path],
+        &["report", path, "-o", output],
+        &["advise", path],
+        &["import", path, "-o", output],
+        &["export", path, "--format", "csv", "-o", output],
+    ] {
+        assert_refused(arguments, &["CPUs 0-1 were never idle in these 10.0 s"]);
+    }
+    // CPU 1 is idle once, and nobody knows for how long.
+    let text = busy_text("<idle>-0 [001] d..1 30.000000: cpu_idle: state=1 cpu_id=1\n");
+    let text = OwnFile::new("one-stay.txt", text);
+    for command in ["replay", "diff", "arena"] {
+        assert_refused(&[command, text.path()], &["one-stay", "there is nothing to judge"]);
+    }
+}
+
 /// A damaged event must not prevent the import, nor make the importer ask for a machine.
 #[test]
 fn a_state_that_no_driver_has_is_a_doubt() {
@@ -332,7 +375,7 @@ fn a_state_that_no_driver_has_is_a_doubt() {
     let text =
         OwnFile::new("trace.txt", lines.map(|(entry, exit)| entry + &exit).collect::<String>());
     let output = text.0.with_extension("parquet");
-    let said = stdout(&["import", text.path(), "-o", output.to_str().unwrap()]);
+    let said = stdout(&["import", text.path(), "--doubts", "-o", output.to_str().unwrap()]);
     assert!(said.contains("enters state 4096 at 1300000000 ns"), "{said}");
     let states: Vec<_> =
         gaps(&IdleLog::open(&output).unwrap()).iter().map(|gap| gap.recorded_state).collect();

@@ -146,7 +146,7 @@ fn says_where_a_patch_would_matter() {
     let (softirq, _) = why_menu(&["traces/s-softirq500.parquet"]);
     assert!(softirq["other_state_count"].as_u64() > Some(1_000), "{softirq}");
     assert!(softirq["before_timer_count"].as_u64() > softirq["reached_timer_count"].as_u64());
-    let text = stdout(&["info", "traces/s-softirq500.parquet", "--why-menu"]);
+    let text = stdout(&["info", "traces/s-softirq500.parquet", "--why-menu", "--doubts"]);
     for part in
         ["ticks and stays as it decides", "menu reaches the line in", "as menu would have left it"]
     {

@@ -98,7 +98,7 @@ fn an_unknown_name_suggests_the_nearest() {
     assert_eq!(status, Some(2));
     assert_eq!(
         error,
-        "idlewise: no machine skz: the nearest name is skx; `idlewise machines` lists all, and a \
+        "idlewise: no machine 'skz'; did you mean 'skx'? `idlewise machines` lists all, and a \
          file of your own needs a / or .toml in its name\n"
     );
 }

@@ -11,7 +11,7 @@ use idlewise_host::states::{EnergyPlan, EnergyWishes, Worked, Workers, measure_e
 use idlewise_report::residency::{Slice, SweptState, residencies};
 
 use crate::captured::{CapturedMachine, More, names, state_file};
-use crate::{WIDTH, assert_refused, failure, folder, idlewise, json, root, schemas};
+use crate::{WIDTH, assert_refused, failure, folder, idlewise, root, schemas};
 
 /// The arguments of a command on a machine.
 fn on<'a>(machine: &'a CapturedMachine, what: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -158,7 +158,10 @@ fn states_that_are_not_entered_are_given_up_and_the_rest_is_printed() {
     let file = folder.path().join("m.toml");
     let arguments = on(&machine, "states", &["--source", "0", "--target", "1", "--count", "10"]);
     let more = ["-o", file.to_str().unwrap(), "--json"];
-    let document = json(&[&arguments[..], &more].concat());
+    let output = idlewise(&[&arguments[..], &more].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("no wake can be used"), "{said}");
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let drops = document["drops"].as_array().unwrap();
     let given_up = |one: &&serde_json::Value| one["is_given_up"] == true;
     assert!(drops.iter().filter(given_up).count() >= drops.len() - 1, "{drops:#?}");

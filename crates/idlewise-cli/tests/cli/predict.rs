@@ -181,6 +181,7 @@ fn what_can_not_be_predicted_is_refused_in_one_line() {
     refused("lost", &|metadata, _| metadata.lost_event_count = 9, "9 events were lost");
     refused("unseen", &|metadata, _| metadata.unseen_cpus = vec![1], "CPU 1");
     refused("empty", &|_, steps| steps.clear(), "no step");
+    refused("busy", &|_, steps| steps.truncate(1), "never idle between two steps");
     refused("machine", &|metadata, _| metadata.machine = None, "--recorded-machine");
     refused("governor", &|metadata, _| metadata.governor = None, "--recorded-governor");
     // Under this governor it would have been another recording.

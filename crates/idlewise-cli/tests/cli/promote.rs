@@ -56,7 +56,7 @@ fn shows_the_time_stuck_with_and_without_and_what_the_timers_do() {
         assert!(number(&row, "timer_fired_count") <= number(&row, "timer_armed_count"), "{row}");
         assert!(number(&row, "stuck_sum_ns") <= number(&row, "unpromoted_stuck_sum_ns"), "{row}");
     }
-    let text = stdout(&arguments);
+    let text = stdout(&[&arguments[..], &["--doubts"]].concat());
     assert!(text.contains("time stuck in C1, C1E, promoted and not (simulated)"), "{text}");
     assert!(text.contains("handling its timers takes is unknown"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
@@ -138,6 +138,7 @@ fn a_state_that_cannot_be_promoted_is_an_error_that_names_those_that_can() {
 
 #[test]
 fn on_power_it_says_what_a_replay_leaves_out() {
-    let text = stdout(&["replay", LOG, "--machine", "power9", "--promote", "stop0_lite"]);
+    let text =
+        stdout(&["replay", LOG, "--machine", "power9", "--promote", "stop0_lite", "--doubts"]);
     assert!(text.replace('\n', " ").contains("no SMT siblings"), "{text}");
 }

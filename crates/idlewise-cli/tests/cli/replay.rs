@@ -1,11 +1,14 @@
 //! `idlewise replay`.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use idlewise_trace::log::{LogMetadata, LogWriter};
 use idlewise_trace::{GapSink, IdleGap, WakeReason};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
 use crate::{OwnFile, WIDTH, assert_refused, failure, folder, idlewise, json, root, stdout};
@@ -26,7 +29,7 @@ fn without_arguments_it_replays_the_bundled_logs_and_fits_the_screen() {
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
-    for part in ["spr (", "milan (", "menu+min", "oracle", "regret (cost above", "Assumed:"] {
+    for part in ["spr (", "milan (", "menu+min", "oracle", "regret (cost above", "assumed powers"] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
 }
@@ -286,7 +289,7 @@ fn tells_logs_of_one_stem_apart() {
     let document = json(&[&replay[..], &["--json"]].concat());
     assert_eq!(document["logs"][2]["log"], "all.parquet");
     let text = stdout(&[&replay[..], &["--by-log"]].concat());
-    for title in ["a/run.parquet, 1 gaps", "b/run.parquet, 2 gaps", "all.parquet, 3 gaps"] {
+    for title in ["a/run.parquet, 1 gap, ", "b/run.parquet, 2 gaps", "all.parquet, 3 gaps"] {
         assert!(text.contains(title), "{title}: {text}");
     }
     assert!(stdout(&replay).contains("all 3 logs together, 6 gaps"));
@@ -338,7 +341,14 @@ fn a_log_without_gaps_gives_no_figures() {
         &["info", zero],
     ] {
         for format in [&[][..], &["--csv"], &["--json"]] {
-            texts.push(stdout(&[command, format].concat()));
+            let arguments = [command, format].concat();
+            // A person gets the reason and no table of dashes; a program gets no rows.
+            match command {
+                ["replay" | "diff", _] if format.is_empty() => {
+                    assert_refused(&arguments, &["empty", "there is nothing to judge"]);
+                }
+                _ => texts.push(stdout(&arguments)),
+            }
         }
     }
     for text in &texts {
@@ -363,4 +373,50 @@ fn refuses_a_state_name_that_fits_no_table() {
         &["replay", "--machine", file.path()],
         &["line 6: state name has 65536 characters"],
     );
+}
+
+/// What a command prints on a terminal with so many columns.
+fn on_terminal(columns: u16, arguments: &[&str]) -> String {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let slave = fs::File::options().read(true).write(true).open(name).unwrap();
+    tcsetwinsize(&slave, Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })
+        .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    command.current_dir(root()).args(arguments).env("NO_COLOR", "1");
+    command.stdout(slave).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    // Otherwise the terminal stays open.
+    drop(command);
+    let mut bytes = Vec::new();
+    // Its end is an error.
+    let _ = fs::File::from(master).read_to_end(&mut bytes);
+    assert!(child.wait().unwrap().success());
+    String::from_utf8(bytes).unwrap()
+}
+
+/// At 200 columns nothing is left out but what says nothing, and sentences are no wider than elsewhere.
+#[test]
+fn a_table_uses_the_terminals_width() {
+    let arguments = ["replay", "traces/b-redis.parquet", "--machine", "spr"];
+    let wide = on_terminal(200, &arguments);
+    let heading: Vec<&str> = wide.lines().take_while(|line| !line.starts_with("---")).collect();
+    for column in ["p90", "p99.9", "max", "ticks", "timer reads", "usage"] {
+        let is_there = column.split(' ').all(|word| heading.concat().contains(word));
+        assert!(is_there, "{column} is missing: {wide}");
+    }
+    assert!(!wide.contains("promotions"), "there are none: {wide}");
+    assert!(!wide.contains("Not shown at this width") || wide.contains("width: usage"), "{wide}");
+    for columns in [40, 80, 100, 200] {
+        let text = on_terminal(columns, &arguments);
+        let is_table = |line: &&str| line.contains("  ");
+        let (table, sentences): (Vec<&str>, Vec<&str>) = text.lines().partition(is_table);
+        let width = |lines: &[&str]| lines.iter().map(|line| line.trim_end().chars().count()).max();
+        assert!(width(&table) <= Some(usize::from(columns)), "{text}");
+        assert!(width(&sentences) <= Some(usize::from(columns).min(100)), "{text}");
+    }
+    // A pipe has no width.
+    assert!(stdout(&arguments).lines().all(|line| line.chars().count() <= 100));
 }

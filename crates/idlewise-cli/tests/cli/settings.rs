@@ -216,7 +216,11 @@ fn settings_come_from_a_file_too() {
 #[test]
 fn limits_of_the_whole_machine_are_held_by_a_process() {
     let machine = Captured::new();
-    assert!(machine.settings("apply --set latency=20us").status.success());
+    let (status, text) = machine.said("apply --set latency=20us");
+    assert_eq!(status, Some(0), "{text}");
+    let expected =
+        "Set latency=20us: a limit of the whole machine is in no file; a process holds it";
+    assert!(text.starts_with(expected), "{text}");
     assert_eq!(machine.holders().len(), 1);
     assert_eq!(fs::read(machine.path("dev/cpu_dma_latency")).unwrap(), 20_u32.to_ne_bytes());
     assert_eq!(machine.json("status")["sessions"][0]["is_held"], true);
@@ -366,6 +370,24 @@ fn an_ordinary_user_is_told_to_use_sudo() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
     assert!(text.contains("needs root; run it with sudo"), "{text}");
+}
+
+#[test]
+fn a_great_many_settings_are_not_echoed() {
+    let machine = Captured::new();
+    machine.put("settings.conf", "C6=off\n".repeat(100_000));
+    let file = machine.path("settings.conf");
+    let (status, text) = machine.said(&format!("apply {}", file.display()));
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("C6=off and 99988 more: 4 files changed"), "{text}");
+    assert!(text.lines().all(|line| line.len() <= WIDTH + 50), "{text}");
+    let (_, text) = machine.said("status");
+    assert!(text.contains("C6=off and 99988 more"), "{}", text.len());
+    let (_, text) = machine.said("revert");
+    assert!(text.contains("C6=off and 99988 more") && text.contains("Restored 4 files"), "{text}");
+    // What is so already is not changed, and that is said.
+    let (_, text) = machine.said("apply --set C6=on");
+    assert!(text.starts_with("C6=on: nothing to change, it is so already"), "{text}");
 }
 
 /// A line that is no setting is quoted, and may be as long as the file.

@@ -91,7 +91,7 @@ fn switched_off_it_costs_what_being_awake_costs() {
 
 #[test]
 fn text_shows_the_state_and_says_what_is_left_out_without_a_topology() {
-    let base = ["replay", LOG, "--machine", "spr-pc6", "--governor", "menu"];
+    let base = ["replay", LOG, "--machine", "spr-pc6", "--governor", "menu", "--doubts"];
     let text = stdout(&[&base[..], &["--topology", PACKAGE]].concat());
     assert!(text.contains("states that CPUs share (simulated)"), "{text}");
     // Notes are wrapped.

@@ -22,7 +22,9 @@ fn prints_governors_side_by_side_and_fits_the_screen() {
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
-    for part in ["tcp-lat on spr (4 × 40 × 2 CPUs)", "menu", "teo", "latency", "C6", "Assumed:"] {
+    for part in
+        ["tcp-lat on spr (4 × 40 × 2 CPUs)", "menu", "teo", "latency", "C6", "assumed powers"]
+    {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
 }
@@ -105,6 +107,8 @@ fn refuses_what_cannot_be_with_one_line() {
     refused(&["tcp-lta"], &["no workload 'tcp-lta'", "did you mean 'tcp-lat'?"]);
     refused(&["poisson", "--set", "servce_ns=1"], &["did you mean 'service_ns'?"]);
     refused(&["poisson", "--set", "service_ns"], &["expected KEY=VALUE"]);
+    let twice = ["poisson", "--set", "service_ns=1", "--set", "service_ns=2"];
+    refused(&twice, &["service_ns was already set to 1; give each key once"]);
     refused(&["poisson", "--set", "service_ns=x"], &["service_ns = x", "whole number"]);
     refused(&["tcp-lat", "--set", "server_cpu=9999"], &["server_cpu = 9999", "0 to 8191"]);
     refused(&["tcp-lat", "--set", "server_cpu=8000"], &["CPU 8000", "core_count"]);

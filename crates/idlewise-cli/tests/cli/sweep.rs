@@ -384,8 +384,8 @@ fn damaged_and_old_cells_are_recognised() {
     fs::write(place.path("cells/mine/x/y.parquet"), "").unwrap();
     let (_, document) = place.sweep(&["status"]);
     assert_eq!(document["other_version_cell_count"], 1);
-    assert!(place.text(&["prune", "--dry-run"]).starts_with("1 files would be removed"));
-    assert!(place.text(&["prune"]).starts_with("1 files removed"));
+    assert!(place.text(&["prune", "--dry-run"]).starts_with("1 file would be removed"));
+    assert!(place.text(&["prune"]).starts_with("1 file removed"));
     assert_eq!(place.counts(&["status"]), [16, 0, 0]);
     place.write(&TWO_LOGS.replace(", \"milan\"", ""));
     assert!(place.text(&["prune"]).starts_with("0 files"));
@@ -514,7 +514,7 @@ fn a_wrong_manifest_is_refused_with_its_line() {
             "sweep.toml:2: unknown key 'machine'; did you mean 'machines'?",
         ),
         ("governors = [\"tea\"]\n", "did you mean 'teo'?"),
-        ("machines = [\"sprr\"]\n", "the nearest name is spr"),
+        ("machines = [\"sprr\"]\n", "did you mean 'spr'?"),
         ("governors = [\"oracle\"]\n", "leave the governor 'oracle' out"),
         ("logs = [\"*.parquet\"]\n", "no such files"),
         ("hz = \"250\"\n", "sweep.toml:1: "),

@@ -285,6 +285,26 @@ fn wrong_cpus_and_folders_are_refused() {
     assert!(String::from_utf8_lossy(&run.stderr).contains("/nowhere is no folder"));
 }
 
+/// A machine that had no idle time has nothing that could be left alone.
+#[test]
+fn a_busy_machine_is_not_judged() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let cpus = [0, 1, 2, 3, 72, 73, 74, 75];
+    let ticks = |busy: u64| {
+        let line = |cpu| format!("cpu{cpu} {busy} 0 0 1000 0 0 0 0\n");
+        machine.write("proc/stat", &cpus.map(line).concat());
+    };
+    ticks(0);
+    let run = watch(&machine, &[], |_| {
+        ticks(1_000);
+        machine.pass(10.0);
+    });
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
+    let line = run.stderr.lines().last().unwrap();
+    let expected = "CPUs 0-3,72-75 were 100 % busy for 10.0 s: nothing to judge";
+    assert!(line.contains(expected), "{line}");
+}
+
 /// Counts that stand still are no reason to leave things alone.
 #[test]
 fn where_nothing_was_counted_it_says_so() {

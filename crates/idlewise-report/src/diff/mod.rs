@@ -287,7 +287,7 @@ mod tests {
             ]
         );
         let text = costly_table(&difference, Direction::Losses, &[])
-            .to_text(&TextStyle { width: WIDTH_DEFAULT, colour: false });
+            .to_text(&TextStyle::of_width(WIDTH_DEFAULT));
         assert!(text.contains("1.000000") && text.contains("POLL → C6"), "{text}");
         let (rows, before_ns) = costly_rows(&[difference]);
         assert_eq!(rows.row_count(), 3);

@@ -284,8 +284,9 @@ impl Trial {
                 };
                 let next = match self.round_count_needed() {
                     Some(needed) if needed > self.rounds.len() => format!(
-                        " By how much blocks differ, about {needed} rounds would decide at {least} %: \
-                         --rounds {needed}, a longer command, or a quieter machine."
+                        " By how much blocks differ, about {needed} rounds would decide at {least} %, which take \
+                         about {}: --rounds {needed}, a longer command, or a quieter machine.",
+                        duration(needed as f64 * self.wall_median_ns().unwrap_or_default()),
                     ),
                     Some(_) => " More rounds may decide: --rounds.".to_owned(),
                     None => String::new(),
@@ -402,6 +403,16 @@ impl Trial {
 fn number(value: f64) -> String {
     let rounded = (value * 1e4).round() / 1e4;
     rounded.to_string()
+}
+
+/// A long time, in the largest unit of which it has at least two.
+fn duration(ns: f64) -> String {
+    let seconds = ns / 1e9;
+    let units = [("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)];
+    match units.into_iter().find(|(_, each)| seconds >= 2.0 * each) {
+        Some((unit, each)) => format!("{:.0} {unit}", seconds / each),
+        None => format!("{seconds:.0} s"),
+    }
 }
 
 fn signed_percent(ratio: f64) -> String {

@@ -257,10 +257,14 @@ fn says_what_it_found() {
     let (trial, end) = run(plan(5), wild, 0.0);
     assert_eq!((trial.verdict(), end), (Verdict::Undecided, TrialEnd::Rounds));
     assert!(
-        trial.sentence(end).contains("rounds would decide at 1 %: --rounds"),
+        trial
+            .sentence(end)
+            .contains("rounds would decide at 1 %, which take about 6 hours: --rounds"),
         "{}",
         trial.sentence(end)
     );
+    let texts = [90e9, 600e9, 36_000e9, 230_452e9].map(duration);
+    assert_eq!(texts, ["90 s", "10 minutes", "10 hours", "3 days"]);
     let none = Trial::new(plan(1));
     assert!(
         none.sentence(TrialEnd::Signal).contains("no block"),

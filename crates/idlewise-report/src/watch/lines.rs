@@ -758,7 +758,7 @@ mod tests {
         let lines = all(Grouping::Cpu);
         let table = Table::new("", &columns, &lines);
         for (width, expected) in [(100, true), (80, true)] {
-            let text = table.to_text(&TextStyle { width, colour: false });
+            let text = table.to_text(&TextStyle::of_width(width));
             assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
             assert_eq!(text.contains("######"), expected, "{text}");
         }

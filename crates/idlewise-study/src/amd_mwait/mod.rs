@@ -88,7 +88,7 @@ fn body(found: &Findings) -> Body {
                 "fitted to the published median under HALT";
             "one count of context_switch2 is one way", "1 wake-up", Documented,
                 "the benchmark's source: it adds two for each round";
-            "who needs no IPI", "MWAIT, not HALT", Documented,
+            "which idle routine is woken without an IPI", "MWAIT, but not HALT", Documented,
                 "mwait_idle sets the polling flag, default_idle with HLT doesn't (arch/x86/kernel/process.c)";
         },
         grids: vec![

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_lab::bundle::{self, Limits, SUMS, Sums, TOP, Unpacked};
-use idlewise_report::wrap;
+use idlewise_report::{counted, wrap};
 use idlewise_trace::anonymize::Field;
 use serde_json::json;
 
@@ -128,7 +128,11 @@ impl Create {
             return Ok(());
         }
         let shown = screen::name(path);
-        writeln!(out, "{shown}: {byte_count} bytes, {} files\nSHA-256 {sum}", files.len())?;
+        writeln!(
+            out,
+            "{shown}: {byte_count} bytes, {}\nSHA-256 {sum}",
+            counted(files.len(), "file")
+        )?;
         writeln!(out, "{}", wrap(&format!("Command: {}", shown_words(&manifest.command)), 100, 4))?;
         write_privacy(out, manifest)?;
         writeln!(out, "Others verify it with: idlewise bundle verify {shown}")?;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_lab::target::{Conditions, named_machine, own_machine};
+use idlewise_report::counted;
 use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{ObservedLane, Observer, ReplayedGroups, Setting};
 use idlewise_trace::OutputFile;
@@ -234,7 +235,8 @@ impl Export {
             [] => String::new(),
             names => format!(", with {} on {machine} (simulated)", names.join(", ")),
         };
-        writeln!(out, "{}: {gap_count} gaps, {byte_count} bytes{replayed}", screen::name(path))?;
+        let gaps = counted(gap_count, "gap");
+        writeln!(out, "{}: {gaps}, {byte_count} bytes{replayed}", screen::name(path))?;
         if self.format == Format::Perfetto {
             writeln!(out, "Next: open it at https://ui.perfetto.dev")?;
         }

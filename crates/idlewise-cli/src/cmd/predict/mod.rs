@@ -15,7 +15,7 @@ use idlewise_lab::target::{disabled, is_own_machine, named_machine, promoted};
 use idlewise_report::predict::{
     PredictedRun, PredictedTask, reproduction_text, run_table, task_table,
 };
-use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_report::{Notes, TextStyle, counted, wrap};
 use idlewise_sim::predict::{Arrivals, Durations, Likeness, Outcome, Reproduction};
 use idlewise_sim::{Basis, Machine};
 use idlewise_trace::tracepoint::Purpose;
@@ -286,7 +286,7 @@ impl Predict {
             }
             let outcomes = played.play(&setting, choice, replicates)?;
             if choice.failure().is_none() {
-                runs.push((choice.name(), outcomes));
+                runs.push((self.setting_name(&choice.name(), &machine), outcomes));
             }
         }
         let failed = governors::say_failures(&choices, "its runs are left out");
@@ -297,7 +297,7 @@ impl Predict {
             let gap_count = self.write(log, &played, &machine, governor, outcomes)?;
             if !self.json && !self.csv {
                 let (path, perfetto) = (screen::name(path), screen::name(&perfetto_path(path)));
-                writeln!(out, "{path}: {gap_count} gaps; {perfetto}")?;
+                writeln!(out, "{path}: {}; {perfetto}", counted(gap_count, "gap"))?;
             }
         }
         let answer = Answer { played: &played, reproduction, base, runs, shown, machine: &machine };
@@ -364,6 +364,20 @@ impl Predict {
             self.latency_limit_us.map_or(NO_LATENCY_LIMIT_NS, |us| i64::from(us) * 1_000);
         let is_recorded_machine = is_own_machine(self.machine.as_deref());
         Ok(Setting { disabled, latency_limit_ns, is_recorded_machine, ..Setting::new(machine) })
+    }
+
+    /// A governor with what is changed beside it: `menu, C6 off`.
+    fn setting_name(&self, governor: &str, machine: &Machine) -> String {
+        let state_name = |state: &String| match machine.state_index(state) {
+            Ok(index) => machine.states[index].name.clone(),
+            Err(_) => state.clone(),
+        };
+        let off = self.disabled.iter().map(|state| format!("{} off", state_name(state)));
+        let promoted = self.promoting.states().iter();
+        let promoted = promoted.map(|state| format!("{} promoted", state_name(state)));
+        let limit = self.latency_limit_us.map(|us| format!("at most {us} us"));
+        let changes = off.chain(promoted).chain(limit);
+        [governor.to_owned()].into_iter().chain(changes).collect::<Vec<_>>().join(", ")
     }
 
     /// The tasks to show by name, and the requests.
@@ -439,12 +453,12 @@ impl Predict {
         }
         let name = input::short_name(&self.recording);
         let title = format!(
-            "{name} on {}: {} steps of {} tasks, arrivals {}, {} replicates",
+            "{name} on {}: {} of {}, arrivals {}, {}",
             machine.id,
-            base.first().map_or(0, |outcome| outcome.windows.len()),
-            played.metadata.tasks.iter().filter(|task| !task.is_idle).count(),
+            counted(base.first().map_or(0, |outcome| outcome.windows.len()), "step"),
+            counted(played.metadata.tasks.iter().filter(|task| !task.is_idle).count(), "task"),
             self.arrivals,
-            self.replicates
+            counted(self.replicates, "replicate")
         );
         let notes = self.notes(machine);
         if self.json {

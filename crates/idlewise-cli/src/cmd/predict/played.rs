@@ -162,7 +162,19 @@ impl Played {
 
     /// Compares runs under the recorded setting with the recording. Fails if they are not near enough.
     pub fn reproduction(&self, runs: &[Outcome]) -> Result<Reproduction> {
-        let reproduction = Reproduction::new(&Outcome::recorded(&self.workload), runs);
+        let recorded = Outcome::recorded(&self.workload);
+        let missing = match (recorded.gaps().count(), recorded.latencies.count()) {
+            (0, _) => Some("its CPUs were never idle between two steps, so no idle state matters"),
+            (_, 0) => Some("it shows no wake-up of a task, so nothing waits for idle states"),
+            _ => None,
+        };
+        if let Some(missing) = missing {
+            return Err(Failure::new(format_args!(
+                "{}: {missing}; there is nothing to predict",
+                self.path.display()
+            )));
+        }
+        let reproduction = Reproduction::new(&recorded, runs);
         let misses = reproduction.misses();
         if misses.is_empty() {
             return Ok(reproduction);

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
+use idlewise_host::states::CpuTimes;
 use idlewise_host::{
     IdleCounters, Progress as HostProgress, Recording, RecordingSummary, Root, note,
 };
@@ -16,10 +17,12 @@ use idlewise_report::{Notes, wrap};
 use idlewise_trace::{cause_events, wanted_events};
 
 use crate::error::{Failure, Result};
+use crate::input::NamedLog;
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Screen, say};
 use crate::signals::Signals;
+use crate::unpack::Unpacking;
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
@@ -117,6 +120,9 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 /// How often to check for errors and report progress.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// CPUs that were busier than this may have had no idle period at all.
+const BUSY_MIN: f64 = 0.99;
+
 /// What ended a recording.
 enum End {
     Command(ExitStatus),
@@ -151,9 +157,11 @@ impl Record {
                 .map_err(Failure::new)?,
         };
         self.say_begin(&recording);
+        let times_before = CpuTimes::read(&root);
         let mut child = self.start_command()?;
         let end = self.watch(&root, &recording, &mut signals, child.as_mut())?;
         recording.stop().map_err(Failure::new)?;
+        let times = times_before.zip(CpuTimes::read(&root));
         let bar = Progress::bytes("writing", 0);
         let summary = recording
             .finish(machine, &|done, all| {
@@ -163,7 +171,11 @@ impl Record {
             .map_err(Failure::new)?;
         bar.finish();
         // The command's status is passed on even if the summary could not be printed.
-        let said = self.say_end(report, &summary);
+        let is_busy = times.is_some_and(|(before, after)| {
+            let is_busy = |&cpu: &u16| after.busy_ratio(&before, cpu) > Some(BUSY_MIN);
+            summary.cpus.iter().all(is_busy)
+        });
+        let said = self.say_end(report, &summary, is_busy);
         self.end(said, end, child)
     }
 
@@ -265,7 +277,12 @@ impl Record {
     }
 
     /// Prints text to standard error, apart from the command's own output; JSON to standard output.
-    fn say_end(&self, report: fn() -> Screen, summary: &RecordingSummary) -> Result<()> {
+    fn say_end(
+        &self,
+        report: fn() -> Screen,
+        summary: &RecordingSummary,
+        is_busy: bool,
+    ) -> Result<()> {
         if let Some(instance) = &summary.left_instance {
             say(format_args!(
                 "idlewise: {} stays, for somebody has it open; it records nothing, and goes with the \
@@ -294,9 +311,20 @@ impl Record {
             ));
         }
         write!(screen::stderr(), "{}", notes.to_text(100))?;
-        say(format_args!("Next: idlewise info {path}; idlewise replay {path}"));
+        match is_busy.then(|| why_useless(&summary.output)).flatten() {
+            Some(why) => say(why),
+            None => say(format_args!("Next: idlewise info {path}; idlewise replay {path}")),
+        }
         Ok(())
     }
+}
+
+/// Says what is wrong with a busy machine's recording, if `info` and `replay` could not use it. It is read for that, so it
+/// is asked only of a machine that was hardly idle.
+fn why_useless(path: &Path) -> Option<String> {
+    let is_file = path.metadata().is_ok_and(|file| file.is_file());
+    let opened = is_file.then(|| NamedLog::open(path, Unpacking::default()))?;
+    opened.err().map(|failure| failure.text())
 }
 
 /// A command's exit status, as a shell reports it.

@@ -76,8 +76,6 @@ pub fn add_notes(
                  no governor can reach: each CPU's least cost, and the least of what they share"
             ),
         );
-        for doubt in target.machine.shared_doubts() {
-            notes.ranked_doubt(doubt.rank(), format!("{id}: {doubt}"));
-        }
+        notes.machine_doubts(id, &target.machine.shared_doubts());
     }
 }

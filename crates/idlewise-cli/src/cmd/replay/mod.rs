@@ -22,7 +22,7 @@ use serde_json::json;
 use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
-use crate::input::NamedLog;
+use crate::input::{NamedLog, must_have_gaps};
 use crate::joining::Joining;
 use crate::progress::Progress;
 use crate::replay_arguments::{
@@ -126,6 +126,9 @@ impl Replay {
             return recorded::write(&logs, &self, &on, &choices, path);
         }
         let logs = self.shared.open_logs()?;
+        if !self.shared.json && !self.shared.csv {
+            must_have_gaps(&logs)?;
+        }
         let Targets { targets, assumed } = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
         let prices = self.shared.prices();
         let topology = self.joining.topology()?;

@@ -14,7 +14,7 @@ use idlewise_report::page::{
     log_doubts,
 };
 use idlewise_report::replay::is_recorded;
-use idlewise_report::{Notes, WIDTH_DEFAULT, wrap};
+use idlewise_report::{Notes, WIDTH_DEFAULT, counted, wrap};
 use idlewise_sim::Machine;
 use serde_json::json;
 
@@ -183,12 +183,12 @@ impl Report {
             return Ok(());
         }
         let gap_count: u64 = facts.logs.iter().map(|log| log.gap_count).sum();
-        let logs = if facts.logs.len() == 1 { "log" } else { "logs" };
         let name = screen::name(self.page_path());
         writeln!(
             out,
-            "{name}: {gap_count} gaps of {} {logs}, {byte_count} bytes",
-            facts.logs.len()
+            "{name}: {} of {}, {byte_count} bytes",
+            counted(gap_count, "gap"),
+            counted(facts.logs.len(), "log")
         )?;
         for verdict in &facts.verdicts {
             writeln!(out, "{}", wrap(&verdict.sentence, WIDTH_DEFAULT, 0))?;

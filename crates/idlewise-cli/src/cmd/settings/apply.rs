@@ -11,7 +11,7 @@ use idlewise_host::Root;
 use idlewise_host::settings::{Change, Lasts, Owner, Setting, apply, other_writers, planned};
 use serde_json::json;
 
-use super::{changes_json, files, holder, lines, warn_of_others};
+use super::{SHOWN_COUNT, changes_json, files, holder, lines, settings_in_short, warn_of_others};
 use crate::error::{Failure, Result};
 use crate::input::open_stream;
 use crate::screen::{self, say};
@@ -21,10 +21,8 @@ use crate::sysroot::root;
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
-/// A file of settings has a few lines.
+/// A file of settings has a few lines. More would be a mistake.
 const FILE_BYTE_COUNT_MAX: u64 = 1 << 20;
-/// More would be a mistake.
-const SHOWN_COUNT: usize = 12;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -136,11 +134,11 @@ impl Apply {
         &self,
         root: &Root,
         id: Option<u64>,
-        settings: &[Setting],
+        given: &[Setting],
         changes: &[Change],
     ) -> Result<()> {
         let others = other_writers(root);
-        let settings: Vec<String> = settings.iter().map(Setting::to_string).collect();
+        let settings: Vec<String> = given.iter().map(Setting::to_string).collect();
         let mut out = screen::stdout();
         if self.json {
             let document = json!({
@@ -157,7 +155,18 @@ impl Apply {
             true => ("Would set", "to change"),
             false => ("Set", "changed"),
         };
-        writeln!(out, "{set} {}: {} {changed}", settings.join(" "), files(changes.len()))?;
+        let names = settings_in_short(&settings);
+        let is_held = |setting: &Setting| {
+            matches!(setting, Setting::LatencyLimit { cpus: None, limit: Some(_) })
+        };
+        match (changes.len(), given.iter().any(is_held)) {
+            (0, true) => writeln!(
+                out,
+                "{set} {names}: a limit of the whole machine is in no file; a process holds it"
+            )?,
+            (0, false) => writeln!(out, "{names}: nothing to change, it is so already")?,
+            (count, _) => writeln!(out, "{set} {names}: {} {changed}", files(count))?,
+        }
         let line = |change: &Change| format!("/{}: {} -> {}", change.file, change.from, change.to);
         write!(out, "{}", lines(changes.iter().map(line), SHOWN_COUNT))?;
         drop(out);

@@ -54,6 +54,9 @@ impl Settings {
     }
 }
 
+/// So many settings or files are shown, and the others counted.
+const SHOWN_COUNT: usize = 12;
+
 /// The program that holds settings.
 pub(crate) fn holder() -> Option<PathBuf> {
     std::env::current_exe().ok()
@@ -85,6 +88,16 @@ fn lines(items: impl ExactSizeIterator<Item = String>, shown_count: usize) -> St
     }
     if rest_count > 0 {
         text.push_str(&format!("  and {rest_count} more (--json lists all)\n"));
+    }
+    text
+}
+
+/// Names a few settings, and counts the others.
+fn settings_in_short(settings: &[String]) -> String {
+    let rest_count = settings.len().saturating_sub(SHOWN_COUNT);
+    let mut text = settings[..settings.len() - rest_count].join(" ");
+    if rest_count > 0 {
+        text += &format!(" and {rest_count} more");
     }
     text
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use idlewise_host::settings::{Change, Failed, Reverted, Taken, Which, other_writers, revert};
 use serde_json::json;
 
-use super::{changes_json, files, lines, warn_of_others};
+use super::{SHOWN_COUNT, changes_json, files, lines, settings_in_short, warn_of_others};
 use crate::error::{Failure, Result};
 use crate::screen::{self, say};
 use crate::signals::Signals;
@@ -18,8 +18,6 @@ const SCHEMA: u32 = 1;
 
 /// The exit status if something is not as it was found.
 const STATUS_LEFT: u8 = 1;
-
-const SHOWN_COUNT: usize = 12;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -94,13 +92,14 @@ pub(super) fn say_reverted(reverted: &Reverted) -> Result<ExitCode> {
     }
     for (settings, command, why) in ended {
         let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-        writeln!(out, "Ended {}, set by {command}{why}", settings.join(" "))?;
+        let settings = settings_in_short(settings);
+        writeln!(out, "Ended {settings}, set by {command}{why}")?;
     }
     if ended.is_empty() && settled.changes.is_empty() {
         writeln!(out, "Nothing to restore")?;
     }
     if !settled.changes.is_empty() {
-        writeln!(out, "Gave back {}:", files(settled.changes.len()))?;
+        writeln!(out, "Restored {}:", files(settled.changes.len()))?;
     }
     let line = |change: &Change| format!("/{}: {} -> {}", change.file, change.from, change.to);
     write!(out, "{}", lines(settled.changes.iter().map(line), SHOWN_COUNT))?;
@@ -115,7 +114,7 @@ pub fn say_left(reverted: &Reverted) {
     for (settings, command, pid) in running {
         say(format_args!(
             "idlewise: {} is left to {command} (process {pid}), which restores it; --all restores it now",
-            settings.join(" ")
+            settings_in_short(settings)
         ));
     }
     for Taken { file, now, wanted } in &settled.taken {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use idlewise_host::settings::{self, Lasts, SessionStatus, status};
 use serde_json::{Value, json};
 
-use super::{lines, span};
+use super::{lines, settings_in_short, span};
 use crate::error::{Failure, Result};
 use crate::screen;
 use crate::sysroot::root;
@@ -114,7 +114,8 @@ fn session_text(session: &SessionStatus) -> String {
         true => format!("{command}, process {pid}"),
         false => command.clone(),
     };
-    let mut text = format!("  {id}  {}\n     by {by}, {since} ago, {until}\n", settings.join(" "));
+    let mut text =
+        format!("  {id}  {}\n     by {by}, {since} ago, {until}\n", settings_in_short(settings));
     if let Some(reason) = reason {
         text.push_str(&format!("     reason: {reason}\n"));
     }

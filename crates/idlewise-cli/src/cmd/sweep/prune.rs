@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::process::ExitCode;
 
+use idlewise_report::counted;
 use serde_json::json;
 
 use super::{Common, SCHEMA};
@@ -59,7 +60,7 @@ impl Prune {
             out.json(SCHEMA, &document)?;
         } else {
             let words = if self.dry_run { "would be removed" } else { "removed" };
-            writeln!(out, "{} files {words}, {byte_count} bytes", files.len())?;
+            writeln!(out, "{} {words}, {byte_count} bytes", counted(files.len(), "file"))?;
         }
         Ok(ExitCode::SUCCESS)
     }

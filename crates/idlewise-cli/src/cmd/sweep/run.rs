@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
+use idlewise_report::counted;
 use idlewise_sim::contest::CellInputs;
 use rayon::ThreadPoolBuilder;
 use serde_json::json;
@@ -172,7 +173,8 @@ impl Run {
         } else {
             writeln!(
                 out,
-                "{cell_count} cells: {} were there, {} computed, {} failed",
+                "{}: {} were there, {} computed, {} failed",
+                counted(cell_count, "cell"),
                 done.present_count,
                 done.computed_count,
                 done.failed.len()
@@ -180,8 +182,8 @@ impl Run {
             if other_count > 0 {
                 writeln!(
                     out,
-                    "{other_count} cells of other versions of idlewise are there and were not used; \
-                     `idlewise sweep prune` removes them"
+                    "{} of other versions of idlewise not used; `idlewise sweep prune` removes them",
+                    counted(other_count, "cell")
                 )?;
             }
             for line in failure_lines(&done.failed) {

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use idlewise_report::counted;
 use serde::Serialize;
 use serde_json::json;
 
@@ -133,8 +134,9 @@ impl Status {
         } else {
             writeln!(
                 out,
-                "{cell_count} cells: {present_count} are there, {missing_count} missing, {} failed; \
-                 {other_count} of other versions of idlewise",
+                "{}: {present_count} are there, {missing_count} missing, {} failed; {other_count} of other versions \
+                 of idlewise",
+                counted(cell_count, "cell"),
                 failed.len()
             )?;
             for line in failure_lines(&failed) {

@@ -72,7 +72,7 @@ launched late.
 The same wake of the CPU while it polls is subtracted. The waker is awake, so states of its package are not
 in the figures: name a --target in another package for these.
 
-Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
+Exit status: 0; 1 if no wake can be used; 130 if a signal ended it; 2 if nothing could be measured.";
 
 /// What wakes CPUs.
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -192,7 +192,14 @@ impl States {
             || result.document(&root, &plan, &notes),
             |out, style| result.write_text(out, style, &plan, &self.paths(&plan)),
         )?;
-        written.map(|()| ExitCode::SUCCESS)
+        written?;
+        if result.figures.iter().all(|figures| figures.wake_count == 0) {
+            say(
+                "idlewise: no wake can be used, so nothing was measured; stop what keeps the CPUs busy",
+            );
+            return Ok(ExitCode::FAILURE);
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     /// The file of each kind of CPU.
