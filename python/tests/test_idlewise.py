@@ -49,8 +49,8 @@ def test_a_log_tells_what_it_holds() -> None:
 def test_a_log_is_replayed_on_its_own_machine() -> None:
     log = idlewise.open(os.path.join(TRACES, "q-menu-6.12.trace.dat.xz"))
 
-    def rows(**more: list[str]) -> pl.DataFrame:
-        return pl.DataFrame(idlewise.replay(log, governors=["menu"], lambdas=[0.25], **more).table())
+    def rows(machines: list[str] | None = None) -> pl.DataFrame:
+        return pl.DataFrame(idlewise.replay(log, governors=["menu"], machines=machines, lambdas=[0.25]).table())
 
     assert rows()["machine"].to_list() == ["recorded"]
     assert rows(machines=["recorded"]).equals(rows())
