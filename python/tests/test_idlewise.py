@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 import idlewise
 import polars as pl
@@ -49,7 +50,7 @@ def test_a_log_tells_what_it_holds() -> None:
 def test_a_log_is_replayed_on_its_own_machine() -> None:
     log = idlewise.open(os.path.join(TRACES, "q-menu-6.12.trace.dat.xz"))
 
-    def rows(machines: list[str] | None = None) -> pl.DataFrame:
+    def rows(machines: Sequence[str] = ()) -> pl.DataFrame:
         return pl.DataFrame(idlewise.replay(log, governors=["menu"], machines=machines, lambdas=[0.25]).table())
 
     assert rows()["machine"].to_list() == ["recorded"]
