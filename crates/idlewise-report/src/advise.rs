@@ -807,7 +807,8 @@ impl Advice {
         if choices.is_empty() {
             return String::new();
         }
-        let mut text = "Choices, none of them recommended, because each is better in one and worse in the other:\n".to_owned();
+        let head = "Choices, none of them recommended, because each is better in one and worse in the other:";
+        let mut text = wrap(head, width, 0) + "\n";
         for &index in choices.iter().take(CHOICE_COUNT_MAX) {
             text += &wrap(&format!("- {}", self.rows[index + 1].choice()), width, 2);
             text += "\n";

@@ -230,7 +230,8 @@ impl Notes {
                 _ => ("\n  ", 2),
             };
             text += between;
-            text += &shown_in_line(&part);
+            // Only a terminal narrower than a part breaks it.
+            text += &wrap(&part, part_width.min(width.saturating_sub(2)), 2);
             line_width = indent + part_width;
         }
         text + "\n"
@@ -396,6 +397,8 @@ mod tests {
             "Energy: assumed powers · lost events: 3 · odd and odder and odder and odder and odder and…\n  \
              details: --doubts\n"
         );
+        let narrow = notes.clone().in_form(NotesForm::Line).to_text(24);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 24), "{narrow}");
         // In full, too, a cause is said once, with all that it is true of.
         let full = notes.to_text(400);
         assert!(full.starts_with("Assumed: powers of spr, milan, so their regret.\n"), "{full}");
