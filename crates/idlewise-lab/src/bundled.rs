@@ -6,7 +6,7 @@ use idlewise_machine::{Machine, bundled, bundled_ids};
 
 use crate::error::{Failure, Result, did_you_mean};
 use crate::input::{NamedLog, read_text_at_most};
-use crate::target::RECORDED;
+use idlewise_report::replay::RECORDED;
 
 /// A machine file of 448 CPUs has 10 kB. One of many MB takes sixty times as much memory to parse.
 const MACHINE_BYTE_COUNT_MAX: u64 = 1 << 20;
