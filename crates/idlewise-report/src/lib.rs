@@ -39,6 +39,7 @@
 //! | `export.rs` | the meaning of an export's columns |
 //! | `predict.rs` | what another setting would do to a workload |
 //! | `simulate.rs` | the results of a simulated run |
+//! | `verdict.rs` | the sentence that comes first: the best governor instead of the one in use |
 //! | `validate.rs` | what is wrong or doubtful in a log |
 //! | `why.rs` | what idle states cost by the kernel's counts |
 //! | `why_menu.rs` | how often menu distrusts a short prediction |

@@ -2,6 +2,7 @@
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
+    use std::io::Write;
     use std::process::ExitCode;
 
     use clap::Parser;
@@ -16,8 +17,9 @@ fn main() -> std::process::ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
         Err(Failure::Message(message) | Failure::Lines(message)) => {
-            #[expect(clippy::disallowed_macros, reason = "the text is safe to show")]
-            let () = eprintln!("idlewise-park-bench: {}", shown_in_line(&message));
+            // A closed standard error is no reason to fail otherwise.
+            #[expect(clippy::disallowed_methods, reason = "the text is safe to show")]
+            let _ = writeln!(std::io::stderr(), "idlewise-park-bench: {}", shown_in_line(&message));
             ExitCode::from(2)
         }
     }

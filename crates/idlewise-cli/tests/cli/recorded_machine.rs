@@ -57,7 +57,7 @@ fn a_recording_is_replayed_on_its_own_machine() {
     let other = replay(&["--machine", "spr"]);
     assert_eq!(machines(&other["rows"]), set(&["spr"]));
     assert_eq!(rows(&both)[2..], rows(&other)[..]);
-    let text = stdout(&[&["replay", RECORDED], &two[..]].concat());
+    let text = stdout(&[&["replay", RECORDED, "--doubts"], &two[..]].concat());
     assert!(text.contains("\nrecorded (QEMU TCG CPU"), "{text}");
     assert!(
         flat(&text)
@@ -401,6 +401,6 @@ fn a_machine_with_several_tables_says_whose_it_is() {
         writer.take(cpu[0].cpu, cpu).unwrap();
     }
     writer.finish_unchecked(&log.metadata).unwrap();
-    let text = flat(&stdout(&["replay", path.to_str().unwrap()]));
+    let text = flat(&stdout(&["replay", path.to_str().unwrap(), "--doubts"]));
     assert!(text.contains("the machine's CPUs have 2 kinds of idle states"), "{text}");
 }

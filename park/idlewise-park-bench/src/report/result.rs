@@ -1,7 +1,6 @@
 //! The saved measurements, from which all tables and verdicts follow.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use idlewise_report::CountedDoubt;
 use idlewise_report::saved::MachineFact;
@@ -182,23 +181,13 @@ impl ParkResult {
         for derived in ["goals", "bases", "basis", "measurement", "run_count", "series"] {
             fields.remove(derived);
         }
-        // Before there was a `schema`, the number was called `format`.
-        let schema = fields.remove("schema").or_else(|| fields.remove("format"));
-        match schema.and_then(|schema| schema.as_u64()) {
+        match fields.remove("schema").and_then(|schema| schema.as_u64()) {
             Some(schema) if schema == u64::from(RESULT_SCHEMA) => {}
             Some(schema) => {
                 return Err(format!("its schema is {schema}; this idlewise reads {RESULT_SCHEMA}"));
             }
             None => {
                 return Err("not a measurement of idlewise-park-bench".to_owned());
-            }
-        }
-        // And doubts were plain sentences.
-        for doubt in
-            fields.get_mut("doubts").and_then(|doubts| doubts.as_array_mut()).into_iter().flatten()
-        {
-            if doubt.is_string() {
-                *doubt = json!({ "doubt": doubt.take(), "count": 1 });
             }
         }
         let result: ParkResult = serde_json::from_value(serde_json::Value::Object(fields))
