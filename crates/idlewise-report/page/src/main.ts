@@ -60,11 +60,13 @@ function title(model: Model): string {
     return `${model.logName(model.view.log)}${model.logs.every(({ machine }) => machine === id) ? "" : ", replayed"} on ${title || id}`;
 }
 
-function subtitle({ logs }: Model): string {
+function subtitle({ logs, machine: { id } }: Model): string {
     const sum = (key: "gap_count" | "idle_ns") => logs.reduce((sum, log) => sum + log[key], 0);
     const names = logs.length > 1 && logs.length < 5 ? `${logs.map(({ name }) => name).join(", ")}: ` : "";
     const shared = (key: "machine" | "governor" | "kernel") => (logs.every((log) => log[key] === logs[0][key]) ? logs[0][key] : null);
-    const where = [["on", shared("machine")], ["under", shared("governor")], ["by Linux", shared("kernel")]].flatMap(([word, name]) => (name ? `${word} ${name}` : []));
+    const machine = shared("machine");
+    // The title names the machine that is shown.
+    const where = [["on", machine === id ? null : machine], ["under", shared("governor")], ["by Linux", shared("kernel")]].flatMap(([word, name]) => (name ? `${word} ${name}` : []));
     return `${names}${count(sum("gap_count"))} idle periods (gaps), ${time(sum("idle_ns"))} idle${where.length ? `; recorded ${where.join(" ")}` : ""}`;
 }
 

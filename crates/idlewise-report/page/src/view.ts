@@ -26,7 +26,16 @@ export class Model {
         // The recording's own machine, if it was replayed.
         const machine = Math.max(0, machines.findIndex(({ id }) => id === logs[0]?.machine));
         this.view = { log: logs.length === 1 ? 0 : null, machine, governor: 0, against: null, share };
+        this.settle(false);
         this.view.governor = this.inUse().governor;
+    }
+
+    /** A log with a machine of its own was replayed on that one only: one choice takes the other along. */
+    private settle(isMachineAsked: boolean): void {
+        const { log, machine } = this.view;
+        if (this.facts.results.some((result) => result.log === log && result.machine === machine)) return;
+        const found = this.facts.results.find((result) => (isMachineAsked ? result.machine === machine : result.log === log));
+        if (found) Object.assign(this.view, { log: found.log, machine: found.machine });
     }
 
     /** The governor in use: the recorded one if all logs of the view agree on it, else menu, else the first. */
@@ -65,6 +74,7 @@ export class Model {
     set(change: Partial<View>): void {
         const before = { ...this.view };
         Object.assign(this.view, change);
+        this.settle(change.machine !== undefined);
         if (this.view.against === this.view.governor) {
             this.view.against = change.governor !== undefined && before.against !== null ? before.governor : null;
             if (this.view.against === this.view.governor) this.view.against = null;

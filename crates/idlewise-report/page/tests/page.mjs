@@ -50,6 +50,27 @@ test("a phone's width needs no sideways scrolling, and axe-core finds nothing th
     }
 });
 
+test("each log is shown on the machine that it was replayed on, and each machine with a log that was", async () => {
+    const all = facts();
+    const own = all.facts;
+    own.results = own.results.filter(({ log, machine }) => log === null || log === machine);
+    own.logs.forEach((log, i) => { log.machine = own.machines[i].id; });
+    const { page, errors, close } = await open(made({ ...all, facts: own }));
+    const select = (index) => page.locator("select").nth(index);
+    const shown = async () => [await select(0).inputValue(), await select(1).inputValue()];
+    for (const log of ["1", "0"]) {
+        await select(0).selectOption(log);
+        assert.deepEqual(await shown(), [log, log]);
+        assert.ok(!(await page.locator("main").innerText()).includes("No governor was replayed"));
+        const subtitle = await page.locator(".subtitle").innerText();
+        assert.ok(!subtitle.includes(" on "), `the title says on which machine: ${subtitle}`);
+    }
+    await select(1).selectOption("1");
+    assert.deepEqual(await shown(), ["1", "1"]);
+    assert.deepEqual(errors, []);
+    await close();
+});
+
 test("a hostile log is shown as it is written, runs nothing and breaks nothing", async () => {
     const { page, errors, requests, close } = await open(made(facts({ hostile: HOSTILE })));
     await lookAtAll(page);
