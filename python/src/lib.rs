@@ -197,7 +197,7 @@ impl Runs {
         let governor = one("governor", &request.governors, engine::Choice::name, Some(governor))?;
         let log = one("log", logs, |it| it.name().to_owned(), log)?;
         let machine = &machines[one("machine", machines, String::clone, machine)?];
-        // The log says which of those that were recorded it is.
+        // The log says which machine it was recorded on.
         let is_recorded =
             machine.strip_prefix(engine::RECORDED).is_some_and(|it| it.starts_with(':'));
         let machine = if is_recorded { engine::RECORDED } else { machine };
