@@ -369,7 +369,7 @@ impl Prepared {
         if ran.is_success() {
             return Ok(());
         }
-        if ran.status.is_none() {
+        if ran.was_stopped() {
             return Err(PluginError::CompilerStopped { path: self.path.clone() });
         }
         let mut words = String::from_utf8_lossy(&ran.words).into_owned();

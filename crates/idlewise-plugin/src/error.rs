@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::confine::compiler;
+
 /// Why a plug-in can't be compiled or loaded. Messages name the file and say what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -164,8 +166,11 @@ pub enum PluginError {
         /// The limit.
         byte_count_max: u64,
     },
-    /// The compiler took too long and was stopped.
-    #[error("{}: the compiler took too long for it and was stopped", path.display())]
+    /// The compiler reached one of its limits and was stopped.
+    #[error(
+        "{}: the compiler was stopped: it may take {} s, of that {} s of CPU time, and {} GiB of memory",
+        path.display(), compiler::WALL_LIMIT.as_secs(), compiler::CPU_LIMIT_S, compiler::MEMORY_BYTE_COUNT >> 30
+    )]
     CompilerStopped {
         /// The file.
         path: PathBuf,

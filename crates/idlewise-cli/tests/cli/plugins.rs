@@ -2,6 +2,7 @@
 //! own files are tested by `verify sources`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -345,6 +346,29 @@ fn versions_of_one_file_replay_side_by_side() {
     assert_eq!(states[4..8], states[12..16], "the patch is the same as it was mailed");
     assert_eq!(states[5]["entry_count"], 0);
     assert!(states[6]["entry_count"].as_u64() > Some(100), "the patched one enters state 2");
+}
+
+/// The real compiler at a limit of CPU time, as a slow machine would meet ours.
+#[test]
+fn a_compiler_that_reached_a_limit_is_not_a_fault_of_the_governor() {
+    if crate::cannot_compile() {
+        return;
+    }
+    let place = Place::new();
+    let slow = "#!/bin/sh\n[ \"$1\" = --version ] || ulimit -t 1\nexec cc \"$@\"\n";
+    let compiler = place.file("slow-cc", slow);
+    fs::set_permissions(&compiler, fs::Permissions::from_mode(0o700)).unwrap();
+    // Each line doubles the work: 2^17 statements.
+    let doubled = |n: u32| format!("#define S{} S{n} S{n}\n", n + 1);
+    let macros: String = (0..17).map(doubled).collect();
+    let text = format!(
+        "#define S0 x = x * 3 ^ (x >> 7);\n{macros}unsigned long long_one(unsigned long x) {{ S17 return x; }}\n"
+    );
+    let mut command = place.command();
+    command.env("CC", compiler).args(["replay", "--governor", &place.file("long.c", &text)]);
+    let output = command.output();
+    let message = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(message.contains("long.c: the compiler was stopped: it may take 120 s"), "{message}");
 }
 
 #[test]

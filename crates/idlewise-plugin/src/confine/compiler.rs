@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ use super::{limit, without_capabilities};
 use crate::process_group::kill_group;
 use crate::work_folder;
 
-/// A governor compiles in a fraction of a second.
-const WALL_LIMIT: Duration = Duration::from_secs(60);
-const CPU_LIMIT_S: u64 = 10;
-const MEMORY_BYTE_COUNT: u64 = 2 << 30;
+/// A governor compiles in a fraction of a second, and in an emulated machine in half a minute.
+pub(crate) const WALL_LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const CPU_LIMIT_S: u64 = 60;
+pub(crate) const MEMORY_BYTE_COUNT: u64 = 2 << 30;
 const FILE_BYTE_COUNT: u64 = 64 << 20;
 /// How many bytes of its messages are read.
 const WORD_BYTE_COUNT: usize = 1 << 20;
@@ -68,6 +68,14 @@ pub(crate) struct Ran {
 impl Ran {
     pub(crate) fn is_success(&self) -> bool {
         self.status.is_some_and(|status| status.success())
+    }
+
+    /// Returns whether one of the limits ended it, or a program that it started: gcc's and clang's words.
+    pub(crate) fn was_stopped(&self) -> bool {
+        let words = String::from_utf8_lossy(&self.words);
+        self.status.is_none_or(|status| status.signal() == Some(libc::SIGKILL))
+            || words.contains("fatal error: Killed signal terminated program")
+            || words.contains("unable to execute command: Killed")
     }
 }
 
