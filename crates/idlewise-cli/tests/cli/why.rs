@@ -434,3 +434,85 @@ fn odd_machines_get_one_line_or_an_answer() {
         document["left_out"].as_array().unwrap().iter().map(|one| one["cpu"].as_u64()).collect();
     assert_eq!(left_out, [Some(2), Some(3)], "{document}");
 }
+
+/// Ten seconds in which CPUs 2 and 3 are in C6 half of the time, and the others in C1E all of it.
+fn play_two_kinds(machine: &CapturedMachine) {
+    let more = More { usage: 1_000, time_us: 9_900_000, ..More::default() };
+    machine.count("0-1,72-75", 2, more);
+    play_deep(machine, "2-3", 3);
+}
+
+#[test]
+fn conditions_for_continuous_integration_decide_the_exit_status() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let judged = |conditions: &[&str]| {
+        let options: Vec<&str> = conditions.iter().flat_map(|one| ["--fail-if", one]).collect();
+        watch(&machine, &options, |_| play_two_kinds(&machine))
+    };
+    // By hand: 2 · 5,704 of 2 · 18,400 + 6 · 1,000 stays are 26.7 %, and C6 took 2 · 5 of 8 · 10 seconds.
+    for (condition, found) in [
+        ("too-deep=8%", "too-deep=8%: 27 % over all CPUs, 31 % on CPUs 2-3"),
+        ("too-deep>26.6%", "too-deep>26.6%: 27 % over all CPUs, 31 % on CPUs 2-3"),
+        ("residency:C6<13%", "residency:C6<13%: 12 % over all CPUs, 0.0 % on CPUs 0-1,72-75"),
+        ("residency:c6=20%", "residency:c6=20%: 12 % over all CPUs, 0.0 % on CPUs 0-1,72-75"),
+        ("residency:C6>12%", "residency:C6>12%: 12 % over all CPUs, 50 % on CPUs 2-3"),
+        ("wake-latency>50us", "170 us: C6 was entered 1,840 times a second on CPUs 2-3"),
+        ("wake-latency<1ms", "170 us: C6 was entered 1,840 times a second on CPUs 2-3"),
+    ] {
+        // One that passes is not named.
+        let run = judged(&["too-shallow>5%", condition]);
+        assert_eq!(run.status, Some(1), "{condition}: {}", run.stderr);
+        let failed: Vec<&str> =
+            run.stdout.lines().filter(|line| line.starts_with("FAILED: ")).collect();
+        assert_eq!(failed.len(), 1, "{}", run.stdout);
+        assert!(failed[0].contains(found), "{condition}: {}", failed[0]);
+    }
+    for condition in
+        ["too-deep>26.8%", "residency:C6<12%", "residency:C1E<70%", "wake-latency>170us"]
+    {
+        assert!(!good(judged(&[condition])).contains("FAILED"), "{condition}");
+    }
+    let run =
+        watch(&machine, &["--json", "--fail-if", "too-deep>8%"], |_| play_two_kinds(&machine));
+    assert_eq!(run.status, Some(1));
+    let document: Value = serde_json::from_str(&run.stdout).unwrap();
+    schemas::assert_valid("why", &document);
+    let condition = &document["conditions"][0];
+    assert_eq!((&condition["failed"], &condition["cpus"]), (&true.into(), &"2-3".into()));
+    assert!((condition["value"].as_f64().unwrap() - 11_408.0 / 42_800.0).abs() < 1e-12);
+}
+
+#[test]
+fn conditions_that_cannot_be_judged_are_no_pass() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    for (condition, found) in [
+        ("too-deep", "'too-deep' has no limit"),
+        ("too-deep>8", "'8' is no share"),
+        ("too-deep>101%", "'101%' is no share"),
+        ("depth>8%", "'depth' is not known"),
+        ("residency:<8%", "'residency:' is not known"),
+        ("wake-latency>8%", "no latency"),
+        ("wake-latency>none", "give a latency"),
+    ] {
+        let run = watch(&machine, &["--fail-if", condition], |_| panic!("it watches nothing"));
+        assert_eq!(run.status, Some(2), "{condition}");
+        assert!(run.stderr.contains(found), "{condition}: {}", run.stderr);
+    }
+    let last = |run: Run| {
+        assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
+        run.stderr.lines().last().unwrap().to_owned()
+    };
+    let line =
+        last(watch(&machine, &["--fail-if", "residency:C7<8%"], |_| play_two_kinds(&machine)));
+    assert!(line.contains("no CPU has a state C7; there are POLL, C1, C1E, C6"), "{line}");
+    // Nothing was counted.
+    let line = last(watch(&machine, &["--fail-if", "too-deep>8%"], |_| machine.pass(10.0)));
+    assert!(line.contains("nothing was counted"), "{line}");
+    // CPUs on which no stay ended may have been in C6 all the time.
+    let silent =
+        watch(&machine, &["--fail-if", "residency:C6<40%"], |_| play_deep(&machine, "2-3", 3));
+    assert!(!good(silent).contains("FAILED"));
+    let old = CapturedMachine::unpack("server-haswell-old-kernel");
+    let line = last(watch(&old, &["--fail-if", "too-deep>8%"], |_| play_deep(&old, "0-1", 4)));
+    assert!(line.contains("--fail-if too-deep>8%: this kernel does not count misses"), "{line}");
+}

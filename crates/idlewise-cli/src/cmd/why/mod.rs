@@ -1,5 +1,7 @@
 //! `idlewise why`: what idle states cost, from the kernel's own counts.
 
+mod condition;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,11 +13,12 @@ use idlewise_host::{
     parse_cpu_list, show_cpu_list,
 };
 use idlewise_machine::{Machine, MachineState};
-use idlewise_report::why::{WhyGroup, WhyReport, WhyState};
+use idlewise_report::why::{Condition, WhyGroup, WhyReport, WhyState};
 use idlewise_report::{Notes, TextStyle};
 use idlewise_sim::CostModel;
 use idlewise_trace::MachineNote;
 
+use self::condition::condition;
 use super::record::seconds;
 use crate::bundled;
 use crate::error::{Failure, Result};
@@ -52,12 +55,22 @@ Examples:
   # Every figure of every state, for a program
   idlewise why -d 10 --json
 
+  # For continuous integration: exit status 1 if more than 8 % of the stays were too deep, if CPUs were in
+  # C6 for less than 20 % of the time, or if they entered a state that takes more than 50 us to leave
+  idlewise why -d 60 --fail-if 'too-deep>8%' --fail-if 'residency:C6<20%' --fail-if 'wake-latency>50us'
+
 The kernel counts how often and how long each CPU was in each idle state, and how often that was too
 deep or too shallow. Stays × exit latency is the most that wake-ups can have waited for exits. What
 could be gained elsewhere is computed from these counts, not measured. docs/why.md says what counts
 can and cannot tell.
 
-Exit status: 0, whatever was found; 2 if nothing counts idle states here, or if nothing was counted.";
+Conditions of --fail-if are judged over all watched CPUs; each that fails is printed. too-deep and
+too-shallow are shares of all stays, residency:STATE is a share of time, and wake-latency is the longest
+exit latency, as shown in the table, of the states that were entered. '=' is short for '>', and for
+residency for '<'. Quote '>' and '<', which a shell takes for redirections.
+
+Exit status: 0, whatever was found; 1 if a condition of --fail-if failed; 2 if a condition is wrong, if
+nothing counts idle states here, or if nothing was counted.";
 
 /// Say what this machine's idle states cost, from the kernel's own counts
 ///
@@ -80,6 +93,10 @@ pub struct Why {
     /// Read a captured machine's files below this folder
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
+
+    /// Exit with status 1 if this is so, such as 'too-deep>8%' or 'residency:C6<20%'; several are allowed
+    #[arg(long = "fail-if", value_name = "CONDITION", value_parser = condition)]
+    conditions: Vec<Condition>,
 
     /// Print JSON instead of text
     #[arg(long)]
@@ -118,14 +135,17 @@ impl Why {
         });
         let report =
             Report { root: &root, reader: &reader, machine, given, difference, busy_ratio };
-        let report = report.make(is_cut_short)?;
+        let mut report = report.make(is_cut_short)?;
+        let judged = self.conditions.iter().map(|condition| condition.judge(&report));
+        report.conditions = judged.collect::<Result<_, _>>().map_err(Failure::new)?;
         let mut out = screen::stdout();
         if self.json {
             out.json(SCHEMA, &report.to_json())?;
         } else {
             out.write_all(report.to_text(&TextStyle::for_stdout()).as_bytes())?;
         }
-        Ok(ExitCode::SUCCESS)
+        let has_failed = report.conditions.iter().any(|condition| condition.failed);
+        Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
     fn asked_cpus(&self, root: &Root) -> Result<Vec<u16>> {
@@ -247,6 +267,7 @@ impl Report<'_> {
             group_scale: grouping.scale,
             left_out: left_out.iter().map(|(cpu, why)| (*cpu, why.as_str().to_owned())).collect(),
             busy_ratio: self.busy_ratio,
+            conditions: Vec::new(),
             notes,
         };
         let silent = report.silent_cpus().join(",");

@@ -7,6 +7,9 @@
 //! A state is worth a finding if that bound reaches [`WAITING_MIN`] of wall time. It is compared with the
 //! deepest enabled state that has at most half its exit latency: the stays move there, for the same time.
 
+mod condition;
+
+pub use condition::{Condition, JudgedCondition, Measure};
 use idlewise_sim::{Basis, CostModel};
 use serde::Serialize;
 use serde_json::json;
@@ -101,6 +104,8 @@ pub struct WhyReport {
     pub left_out: Vec<(u16, String)>,
     /// The share of the time in which its CPUs were busy; `None` if the machine does not say.
     pub busy_ratio: Option<f64>,
+    /// What the user's conditions came to.
+    pub conditions: Vec<JudgedCondition>,
     /// Bases and doubts.
     pub notes: Notes,
 }
@@ -433,6 +438,8 @@ impl WhyReport {
         lines.push(String::new());
         lines.extend(self.limits().iter().map(|limit| wrap(limit, width, 2)));
         lines.push(self.notes.to_text(width).trim_end().to_owned());
+        let failed = self.conditions.iter().filter(|condition| condition.failed);
+        lines.extend(failed.map(|condition| wrap(&condition.text, width, 2)));
         let below = lines.join("\n");
         let head = wrap(&self.head(), width, 0);
         let taken = head.lines().count() + below.lines().count() + LINES_AROUND;
@@ -541,6 +548,7 @@ impl WhyReport {
             "group_scale": self.group_scale,
             "rows": Table::new("", &columns(), self.rows()),
             "findings": self.findings(),
+            "conditions": self.conditions,
             "left_out": left_out.collect::<Vec<_>>(),
             "limits": self.limits(),
             "bases": self.notes.bases_json(),
@@ -642,6 +650,7 @@ mod tests {
             group_scale: 1.0,
             left_out: Vec::new(),
             busy_ratio: None,
+            conditions: Vec::new(),
             notes: Notes::default(),
         }
     }
