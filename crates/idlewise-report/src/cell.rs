@@ -97,6 +97,12 @@ fn result_columns<Row: OfCell>() -> Vec<Column<Row>> {
              enabled state (the kernel's `below`).",
         )
         .lower_is_better(),
+        C::count("forbidden_count", "forbidden", |row: &Row| row.cell().forbidden_count.into())
+            .means(
+                "Decisions for a state that is disabled, or too slow for the latency limit where a \
+                 shallower one is enabled.",
+            )
+            .lower_is_better(),
         C::ns("delay_p50_ns", "delay p50", |row: &Row| row.cell().delay_p50_ns.into())
             .means(
                 "Median delay of the wake events: the exit latency of the state they found, or the \

@@ -95,6 +95,12 @@ impl Outcome<'_> {
         self.tally.delays(&self.states)
     }
 
+    /// Whether it is a governor that kept to the latency limits and the disabled states. One that did not is no
+    /// alternative to one that did.
+    pub(crate) fn is_eligible(&self) -> bool {
+        self.role == Role::Governor && self.tally.forbidden_count == 0
+    }
+
     fn usage(&self) -> String {
         let names = self.state_names.iter().zip(&self.tally.states);
         let usage = names.map(|(name, state)| format!("{name}={}", state.entry_count));
@@ -158,6 +164,13 @@ pub fn columns<'a>(prices: &[Price]) -> Vec<C<'a>> {
         C::ratio("fit_ratio", "fit", |row| row.judged(fit_count))
             .means("Share of stays neither too deep nor too shallow.")
             .higher_is_better()
+            .detail(),
+        C::count("forbidden_count", "forbidden", |row| row.tally.forbidden_count.into())
+            .means(
+                "Decisions for a state that is disabled, or too slow for the latency limit where a \
+                 shallower one is enabled.",
+            )
+            .lower_is_better()
             .detail(),
         C::ns("delay_p50_ns", "delay p50", |row| row.delays.quantile_ns(0.5).into())
             .means(
@@ -290,7 +303,7 @@ pub fn replay_table(
     columns.retain(|column| !leave_out.contains(&column.heading.id));
     let row = |outcome| Judged { outcome, tally: &outcome.tally, delays: outcome.delays(), prices };
     Table::new(title, &columns, outcomes.iter().map(row))
-        .ranked_if(|index| outcomes[index].role == Role::Governor)
+        .ranked_if(|index| outcomes[index].is_eligible())
 }
 
 /// Returns the governors nearest to and furthest from the oracle for each log and machine.
@@ -323,7 +336,7 @@ pub(crate) fn extremes<'o, 'a>(
 ) -> Option<(&'o Outcome<'a>, &'o Outcome<'a>)> {
     let mut ranked: Vec<(f64, &Outcome<'_>)> = group
         .iter()
-        .filter(|outcome| outcome.role == Role::Governor)
+        .filter(|outcome| outcome.is_eligible())
         .filter_map(|outcome| Some((outcome.regret(price_index, prices)?, outcome)))
         .collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -337,9 +350,24 @@ pub(crate) fn extremes<'o, 'a>(
 /// machine.
 pub fn findings(outcomes: &[Outcome<'_>]) -> Vec<Statement> {
     let mut sentences = Vec::new();
+    sentences.extend(outcomes.iter().filter_map(forbidden));
     sentences.extend(costliest_exits(outcomes));
     sentences.extend(variant_effects(outcomes));
     sentences
+}
+
+/// A governor that entered what it must not, which is what haltpoll and some people's own governors do.
+fn forbidden(outcome: &Outcome<'_>) -> Option<Statement> {
+    let Tally { forbidden_count, .. } = outcome.tally;
+    let text = format!(
+        "{} breaks the rules: {forbidden_count} of its {} decisions on {} were for a state that is disabled or \
+         beyond the latency limit, so it is no alternative.",
+        outcome.governor,
+        outcome.tally.decision_count(),
+        machine_words(&outcome.machine),
+    );
+    let is_it = outcome.role == Role::Governor && forbidden_count > 0;
+    is_it.then(|| Statement::about(&outcome.log, &outcome.machine, text))
 }
 
 /// The largest share of time that a governor lost to the exits of a state, and where.

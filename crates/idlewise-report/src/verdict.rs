@@ -173,8 +173,10 @@ impl<'o, 'a> Judged<'o, 'a> {
         let governors: Vec<&Outcome<'_>> = group.iter().filter(is_governor).collect();
         let found = in_use.among(&governors);
         let base = found.or_else(|| governors.first().copied())?;
-        let mut others: Vec<&Outcome<'_>> =
-            governors.into_iter().filter(|other| !std::ptr::eq(*other, base)).collect();
+        let mut others: Vec<&Outcome<'_>> = governors
+            .into_iter()
+            .filter(|it| !std::ptr::eq(*it, base) && it.is_eligible())
+            .collect();
         let index = reference_price(prices);
         let regret = |it: &Outcome<'_>| it.regret(index, prices).unwrap_or(f64::MAX);
         others.sort_by(|a, b| regret(a).total_cmp(&regret(b)));

@@ -64,6 +64,10 @@ impl Setting {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StateRule {
     pub(crate) exit_latency_ns: u64,
+    /// A tighter latency limit forbids the state. None does for the shallowest enabled one: a CPU must do something.
+    least_limit_ns: i64,
+    /// Never for state 0, where the kernel's governors go if nothing else is left.
+    is_disabled: bool,
     /// A shorter residency is too deep; 0 if no shallower state is enabled.
     too_deep_below_ns: u64,
     /// A stay of this length or more is too shallow (`core::verdict` on stay plus exit latency).
@@ -89,6 +93,11 @@ impl StateRule {
         let deeper = (index + 1..states.len()).find(|&i| !disabled.contains(i));
         StateRule {
             exit_latency_ns: state.exit_latency_ns,
+            least_limit_ns: match shallower_is_enabled {
+                true => i64::try_from(state.exit_latency_ns).unwrap_or(i64::MAX),
+                false => i64::MIN,
+            },
+            is_disabled: index > 0 && disabled.contains(index),
             too_deep_below_ns: if shallower_is_enabled { state.target_residency_ns } else { 0 },
             // The stay must also be longer than 0, and the residency reach the state's own target.
             too_shallow_from_ns: deeper.map_or(u64::MAX, |i| {
@@ -258,6 +267,9 @@ impl<G: Governor> IdleLoop<G> {
             tally.invalid_count += 1;
             decision.state = deepest;
         }
+        let rule = &self.rules[decision.state];
+        let is_forbidden = rule.is_disabled | (outlook.latency_limit_ns < rule.least_limit_ns);
+        tally.forbidden_count += u64::from(is_forbidden);
         self.tick_stopped |= decision.stop_tick && !next_tick_serves_timer;
         let tick_left_ns = if self.tick_stopped { u64::MAX } else { tick_left_ns };
         self.enter(decision.state, false, tick_left_ns, outlook.latency_limit_ns)

@@ -83,6 +83,8 @@ pub struct Tally {
     pub timer_read_count: u64,
     /// Decisions outside the table.
     pub invalid_count: u64,
+    /// Decisions for a state that is disabled, or that the latency limit forbids where a shallower one is enabled.
+    pub forbidden_count: u64,
     /// Delays of events that came while the CPU was running within a gap, after a tick.
     pub overruns: Delays,
     /// Counts of the states that CPUs share, in the machine's order. All 0 if CPUs were replayed alone.
@@ -335,6 +337,7 @@ impl Tally {
         change(&mut self.auto_promotion_count, other.auto_promotion_count);
         change(&mut self.timer_read_count, other.timer_read_count);
         change(&mut self.invalid_count, other.invalid_count);
+        change(&mut self.forbidden_count, other.forbidden_count);
     }
 }
 

@@ -60,6 +60,29 @@ fn agrees_with_the_first_experiment_on_the_case_of_menu_min() {
     }
 }
 
+/// haltpoll obeys no limit but 0, in the kernel too, so the 370 us of cpu-sleep looked like a saving of 92 %.
+#[test]
+fn a_governor_that_breaks_the_latency_limit_is_no_alternative() {
+    let world = ["replay", "traces/a-idle.parquet", "--machine", "rk3399-a53"];
+    let governors = ["--governor", "haltpoll", "--governor", "menu", "--governor", "teo"];
+    let with = |more: &[&'static str]| [&world[..], &governors[..], more].concat();
+    let limited = with(&["--latency-limit-us", "50"]);
+    let text = stdout(&limited).replace('\n', " ");
+    assert!(text.contains("With teo instead"), "{text}");
+    let broken =
+        "haltpoll breaks the rules: 147 of its 147 decisions on rk3399-a53 were for a state";
+    assert!(text.contains(broken), "{text}");
+    let document = json(&[&limited[..], &["--json"]].concat());
+    let count = |governor| number(&document, "a-idle", "rk3399-a53", governor, "forbidden_count");
+    assert_eq!(["haltpoll", "menu", "teo"].map(count), [147.0, 0.0, 0.0]);
+    // Without a limit it is one.
+    assert!(stdout(&with(&[])).contains("haltpoll"));
+    assert!(!stdout(&with(&[])).contains("breaks the rules"));
+    // The same with a state that is disabled.
+    let text = stdout(&with(&["--disable", "cpu-sleep"])).replace('\n', " ");
+    assert!(text.contains("haltpoll breaks the rules") && text.contains("disabled"), "{text}");
+}
+
 #[test]
 fn the_same_input_gives_the_same_bytes() {
     let runs: Vec<String> = (0..3).map(|_| stdout(&["replay", "--json"])).collect();

@@ -57,6 +57,7 @@ impl Sent {
             && entry_count <= 2 * (gap_ns + gap_count)
             && u128::from(tally.tick_wake_count) + u128::from(tally.auto_promotion_count)
                 <= entry_count
+            && u128::from(tally.forbidden_count) <= entry_count
             && u128::from(tally.timer_read_count) <= entry_count * u128::from(u32::MAX)
     }
 }
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn refuses_a_tally_that_breaks_a_sum() {
         let (sent, tally, setting) = replayed(1);
-        let mutations: [fn(&mut Tally); 10] = [
+        let mutations: [fn(&mut Tally); 11] = [
             |tally| tally.gap_count += 1,
             |tally| tally.gap_ns -= 1,
             |tally| tally.timerless_gap_count += 1,
@@ -152,6 +153,7 @@ mod tests {
             |tally| tally.states[1].wake_count += 1,
             |tally| tally.overruns.add(1, 1),
             |tally| tally.tick_wake_count = u64::MAX,
+            |tally| tally.forbidden_count = u64::MAX,
         ];
         for (index, mutate) in mutations.into_iter().enumerate() {
             let mut forged = tally.clone();

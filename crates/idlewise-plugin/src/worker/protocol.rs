@@ -290,6 +290,7 @@ pub(crate) fn put_tally(to: &mut Vec<u8>, is_reusable: bool, tally: &Tally) {
             tally.auto_promotion_count,
             tally.timer_read_count,
             tally.invalid_count,
+            tally.forbidden_count,
             tally.overruns.iter().count() as u64,
         ],
     );
@@ -319,6 +320,7 @@ pub(crate) fn get_tally(payload: &[u8]) -> Option<(bool, Tally)> {
     tally.auto_promotion_count = from.next();
     tally.timer_read_count = from.next();
     tally.invalid_count = from.next();
+    tally.forbidden_count = from.next();
     let overrun_count = from.next();
     if overrun_count != from.bytes.len() as u64 / 16 {
         return None;
@@ -466,7 +468,8 @@ mod tests {
         assert_eq!(get_gap(bytes.first_chunk().unwrap()), gap);
         assert_eq!(get_gap_ns(bytes.first_chunk().unwrap()), u64::MAX);
 
-        let mut tally = Tally { work_ns: 9, invalid_count: 1, ..Tally::default() };
+        let mut tally =
+            Tally { work_ns: 9, invalid_count: 1, forbidden_count: 2, ..Tally::default() };
         tally.states[9].free_ipi_count = 3;
         tally.overruns.add(5, 2);
         let mut bytes = Vec::new();

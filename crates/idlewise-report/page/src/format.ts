@@ -107,6 +107,8 @@ export interface Result {
     gap_count: number;
     too_deep_count: number;
     too_shallow_count: number;
+    /** Decisions for a disabled state, or one beyond the latency limit. */
+    forbidden_count: number;
     tick_wake_count: number;
     delays: { quantile: number; ns: number }[];
     states: { entry_count: number; stay_ns: number; too_deep_count: number; too_shallow_count: number }[];

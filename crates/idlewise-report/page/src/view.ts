@@ -52,7 +52,8 @@ export class Model {
         const results = this.results();
         const base = results.find(({ governor }) => governor === (this.view.against ?? this.inUse().governor));
         const others = results.filter((result) => result !== base);
-        const cheapest = others.filter(({ governor }) => this.proper().includes(governor)).sort((a, b) => this.cost(a) - this.cost(b))[0];
+        const isEligible = ({ governor, forbidden_count }: Result) => this.proper().includes(governor) && forbidden_count === 0;
+        const cheapest = others.filter(isEligible).sort((a, b) => this.cost(a) - this.cost(b))[0];
         return { base, other: others.find(({ governor }) => governor === this.view.governor) ?? cheapest };
     }
 

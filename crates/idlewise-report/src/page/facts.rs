@@ -237,6 +237,7 @@ pub struct ResultFacts {
     pub gap_count: u64,
     pub too_deep_count: u64,
     pub too_shallow_count: u64,
+    pub forbidden_count: u64,
     pub tick_wake_count: u64,
     pub delays: Vec<QuantileFacts>,
     pub states: Vec<StateCounts>,

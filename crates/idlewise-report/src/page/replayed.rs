@@ -297,6 +297,7 @@ fn result(
         gap_count: tally.gap_count,
         too_deep_count: tally.too_deep_count(),
         too_shallow_count: tally.too_shallow_count(),
+        forbidden_count: tally.forbidden_count,
         tick_wake_count: tally.tick_wake_count,
         delays: quantiles(&delays),
         states: tally.states[..known.states.len()].iter().map(state).collect(),

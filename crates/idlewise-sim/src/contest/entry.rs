@@ -45,6 +45,8 @@ pub struct CellResult {
     pub decision_count: u64,
     pub too_deep_count: u64,
     pub too_shallow_count: u64,
+    #[serde(default)]
+    pub forbidden_count: u64,
     pub delay_p50_ns: Option<u64>,
     pub delay_p90_ns: Option<u64>,
     pub delay_p99_ns: Option<u64>,
@@ -80,6 +82,7 @@ impl CellResult {
             decision_count: tally.decision_count(),
             too_deep_count: tally.too_deep_count(),
             too_shallow_count: tally.too_shallow_count(),
+            forbidden_count: tally.forbidden_count,
             delay_p50_ns: delays.quantile_ns(0.5),
             delay_p90_ns: delays.quantile_ns(0.9),
             delay_p99_ns: delays.quantile_ns(0.99),
