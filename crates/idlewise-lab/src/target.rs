@@ -161,10 +161,27 @@ pub fn promoted(
 /// # Errors
 /// Fails if a name is unknown, or if a governor needs a state that a machine lacks.
 pub fn targets(names: &[impl AsRef<str>], choices: &[Choice]) -> Result<Vec<ReplayTarget>> {
-    let target = |name: &_| {
-        checked(ReplayTarget::new(bundled::machine(AsRef::as_ref(name))?, &[], &[])?, choices)
-    };
-    names.iter().map(target).collect()
+    let mut targets = Vec::new();
+    for name in names {
+        let machine = bundled::machine(name.as_ref())?;
+        add(&mut targets, checked(ReplayTarget::new(machine, &[], &[])?, choices)?)?;
+    }
+    Ok(targets)
+}
+
+/// Adds a machine, unless it is there already: a file may have several paths.
+fn add(targets: &mut Vec<ReplayTarget>, target: ReplayTarget) -> Result<()> {
+    match targets.iter().find(|known| known.machine.id == target.machine.id) {
+        None => targets.push(target),
+        Some(known) if known.sha256 == target.sha256 => {}
+        Some(_) => {
+            return Err(Failure::new(format_args!(
+                "two different machines are called {}; give one file another `id`",
+                target.machine.id
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that all governors can run on it.
@@ -302,47 +319,15 @@ impl<'a> AskedMachines<'a> {
         usual: &[&str],
     ) -> Result<Targets> {
         let is_asked = !self.asked.is_empty();
-        let mut log_count = 0;
-        let mut recorded: Vec<(ReplayTarget, &str)> = Vec::new();
-        let mut without: Vec<(usize, &str)> = Vec::new();
-        if !is_asked || self.asked.iter().any(Option::is_none) {
-            for (index, (name, log)) in logs.enumerate() {
-                log_count += 1;
-                let machine = match recorded_machine(name, log) {
-                    Ok(machine) => machine,
-                    Err(failure) if is_asked => return Err(failure),
-                    Err(_) => {
-                        without.push((index, name));
-                        continue;
-                    }
-                };
-                let is_same = |other: &Machine| {
-                    other.title == machine.title && other.anonymous() == machine.anonymous()
-                };
-                let known = recorded.iter_mut().find(|(known, _)| is_same(&known.machine));
-                match known.and_then(|(known, _)| known.logs.as_mut()) {
-                    Some(of_known) => of_known.push(index),
-                    None => {
-                        let mut machine = machine;
-                        machine.id = RECORDED.to_owned();
-                        let target = self.target(machine)?;
-                        recorded.push((ReplayTarget { logs: Some(vec![index]), ..target }, name));
-                    }
-                }
-            }
-            if recorded.len() > 1 {
-                for (target, name) in &mut recorded {
-                    target.machine.id = format!("{RECORDED}:{name}");
-                }
-            }
-        }
-        let mut recorded: Vec<_> = recorded.into_iter().map(|(target, _)| target).collect();
+        let needs_logs = !is_asked || self.asked.iter().any(Option::is_none);
+        let named: Vec<_> = if needs_logs { logs.collect() } else { Vec::new() };
+        let (mut recorded, without) = self.recorded(&named)?;
         let mut targets: Vec<ReplayTarget> = Vec::new();
         let mut assumed = None;
         if !is_asked {
             targets.append(&mut recorded);
             if !without.is_empty() {
-                assumed = Some(assumed_words(&without, log_count, usual));
+                assumed = Some(assumed_words(&without, named.len(), usual));
             }
             let logs: Vec<usize> = without.iter().map(|(index, _)| *index).collect();
             for id in usual.iter().filter(|_| !logs.is_empty()) {
@@ -352,21 +337,47 @@ impl<'a> AskedMachines<'a> {
         }
         for target in self.asked {
             let more = target.map_or_else(|| std::mem::take(&mut recorded), |target| vec![target]);
-            for target in more {
-                let has_its_name = |it: &&ReplayTarget| it.machine.id == target.machine.id;
-                match targets.iter().find(has_its_name) {
-                    None => targets.push(target),
-                    Some(known) if known.sha256 == target.sha256 => {}
-                    Some(_) => {
-                        return Err(Failure::new(format_args!(
-                            "two different machines are called {}; give one file another `id`",
-                            target.machine.id
-                        )));
-                    }
+            more.into_iter().try_for_each(|target| add(&mut targets, target))?;
+        }
+        Ok(Targets { targets, assumed })
+    }
+
+    /// Returns the machines that logs were recorded on, and the logs that don't say theirs.
+    fn recorded<'l>(
+        &self,
+        logs: &[(&'l str, &LogMetadata)],
+    ) -> Result<(Vec<ReplayTarget>, Vec<(usize, &'l str)>)> {
+        let (mut recorded, mut without) = (Vec::<ReplayTarget>::new(), Vec::new());
+        for (index, &(name, log)) in logs.iter().enumerate() {
+            let machine = match recorded_machine(name, log) {
+                Ok(machine) => machine,
+                Err(failure) if !self.asked.is_empty() => return Err(failure),
+                Err(_) => {
+                    without.push((index, name));
+                    continue;
+                }
+            };
+            let is_same = |known: &&mut ReplayTarget| {
+                known.machine.title == machine.title
+                    && known.machine.anonymous() == machine.anonymous()
+            };
+            match recorded.iter_mut().find(is_same).and_then(|known| known.logs.as_mut()) {
+                Some(of_known) => of_known.push(index),
+                None => {
+                    let mut machine = machine;
+                    machine.id = RECORDED.to_owned();
+                    let target = self.target(machine)?;
+                    recorded.push(ReplayTarget { logs: Some(vec![index]), ..target });
                 }
             }
         }
-        Ok(Targets { targets, assumed })
+        if recorded.len() > 1 {
+            for target in &mut recorded {
+                let first = target.logs.as_ref().map_or(0, |logs| logs[0]);
+                target.machine.id = format!("{RECORDED}:{}", logs[first].0);
+            }
+        }
+        Ok((recorded, without))
     }
 }
 
@@ -385,4 +396,26 @@ fn assumed_words(without: &[(usize, &str)], log_count: usize, usual: &[&str]) ->
          machines` lists them).",
         listed(usual)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_has_several_paths_is_one_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let text = include_str!("../../../machines/spr.toml");
+        let [here, also, other] = ["a.toml", "./a.toml", "b.toml"].map(path);
+        fs::write(&here, text).unwrap();
+        fs::write(&other, text.replace("exit_latency_us = 290", "exit_latency_us = 291")).unwrap();
+        let found = targets(&["spr", &here, &also, "milan"], &[]).unwrap();
+        assert_eq!(found.iter().map(|it| &*it.machine.id).collect::<Vec<_>>(), ["spr", "milan"]);
+        let failure =
+            targets(&[here, other], &[]).err().map(|failure| format!("{failure:?}")).unwrap();
+        assert!(failure.contains("two different machines are called spr"), "{failure}");
+    }
 }
