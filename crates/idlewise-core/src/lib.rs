@@ -33,7 +33,6 @@
 //! | `promotion.rs` | when a timer gets a CPU out of a shallow state |
 //! | `bounds.rs` | [`Fixed`], [`TimerOnly`]: governors that bound the others |
 //! | `hazard/` | [`Hazard`]: a governor that learns when gaps end, and takes the cheapest plan |
-//! | `poll_limit.rs` | [`PollLimit`]: a governor for waiters that pay for polling themselves |
 //! | `doorbell.rs` | [`Doorbell`]: the word between a waiter and its wakers, and why no wake-up is lost |
 //! | `bells.rs` | [`Marks`]: several bells for one waiter |
 //! | `idle_set.rs` | [`IdleSet`]: a scheduler's idle workers, each woken by at most one waker |
@@ -59,7 +58,6 @@ mod idle_set;
 mod keywords;
 #[cfg(loom)]
 pub mod model;
-mod poll_limit;
 mod promotion;
 mod state;
 #[cfg(not(loom))]
@@ -79,9 +77,6 @@ pub use governor::{
 pub use hazard::{Hazard, Lambda};
 #[cfg(target_has_atomic = "64")]
 pub use idle_set::IdleSet;
-pub use poll_limit::{
-    PLAN_STEP, Planner, PollLimit, SLEEP_DEPTH_COUNT, SleepCost, WaitCost, sleep_depth,
-};
 pub use promotion::{auto_promotion_delay_ns, auto_promotion_target};
 pub use state::{
     DisabledMask, IdleState, STATE_COUNT_MAX, StateIndex, StateTable, StateTableError, TableDoubt,

@@ -16,10 +16,11 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use idlewise_core::{Doorbell, SLEEP_DEPTH_COUNT, SleepCost, sleep_depth};
+use idlewise_core::Doorbell;
 
 use crate::clock;
 use crate::load;
+use crate::poll_limit::{SLEEP_DEPTH_COUNT, SleepCost, sleep_depth};
 use crate::wait::Method;
 
 /// What a sleeper and its wakers tell each other besides the doorbell's word. There are a few such places

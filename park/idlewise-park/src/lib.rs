@@ -17,6 +17,7 @@
 //! | `event_bell/` | `EventBell`: a doorbell for threads that sleep in epoll or io_uring (Linux) |
 //! | `waiter/` | the idle loop: select, enter, be woken, reflect; and the interface to clock and OS |
 //! | `outcome.rs` | [`ParkOutcome`]: how a wait ended |
+//! | `poll_limit.rs` | the governor: how long a waiter that pays for it polls before it sleeps |
 //! | `table.rs` | [`WaitTable`]: the states of this machine, [`ASSUMED`] costs, the environment |
 //! | `learn.rs` | what sleeping costs here, learnt from real wake-ups |
 //! | `load.rs` | when not to poll: oversubscription, preemption |
@@ -62,6 +63,8 @@ mod learn;
 mod load;
 #[cfg(not(loom))]
 mod parker;
+#[cfg(not(loom))]
+mod poll_limit;
 #[cfg(not(loom))]
 mod raw;
 #[cfg(not(loom))]

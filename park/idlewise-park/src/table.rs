@@ -3,10 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use idlewise_core::{
-    IdleState, PollLimit, SLEEP_DEPTH_COUNT, STATE_COUNT_MAX, SleepCost, StateTable, WaitCost,
-};
+use idlewise_core::{IdleState, STATE_COUNT_MAX, StateTable};
 
+use crate::poll_limit::{PollLimit, SLEEP_DEPTH_COUNT, SleepCost, WaitCost};
 use crate::wait::{METHODS, Method, monitor};
 
 /// The environment variable that names the states: `IDLEWISE_PARK_STATES=spin,futex`.

@@ -9,7 +9,7 @@
 
 use idlewise_core::{
     Context, Device, DisabledMask, Doorbell, FAR_AWAY_NS, Governor, NO_LATENCY_LIMIT_NS, Outcome,
-    PollLimit, SleepLength, Stay, Verdict, auto_promotion_delay_ns,
+    SleepLength, Stay, Verdict, auto_promotion_delay_ns,
 };
 
 mod world;
@@ -19,6 +19,7 @@ use crate::clock::{self, Deadline};
 use crate::learn::{Learned, PRIOR};
 use crate::load::Preemptions;
 use crate::outcome::ParkOutcome;
+use crate::poll_limit::PollLimit;
 use crate::stats::WaitStats;
 use crate::table::WaitTable;
 use crate::wait::monitor::{self, AT_ONCE_NS, Monitored, Trust};

@@ -24,12 +24,12 @@
 //!
 //! Assumptions: the distribution of gaps repeats, not their order. A wake-up does not depend on the
 //! deadline. A state that is neither the first nor the deepest is left by promotion
-//! ([`crate::auto_promotion_delay_ns`]) to the deepest.
+//! ([`auto_promotion_delay_ns`]) to the deepest.
 //!
 //! Known limit: a gap may last only because the poll keeps the waker off this CPU, which the governor
 //! cannot see. The crate that waits must detect that itself.
 
-use crate::{
+use idlewise_core::{
     Context, Decision, Device, DisabledMask, Governor, Outcome, STATE_COUNT_MAX, StateIndex,
     StateTable, auto_promotion_delay_ns,
 };
@@ -45,17 +45,17 @@ const HISTORY_MIN: u32 = 2 * WEIGHT;
 /// A new plan is made after this many waits, and after 1, 2 and 4.
 const PLAN_EVERY: u32 = 8;
 /// The maximum number of buckets that one [`PollLimit::plan_step`] visits.
-pub const PLAN_STEP: usize = 8;
+pub(crate) const PLAN_STEP: usize = 8;
 /// The probability 1: probabilities have 20 fractional bits.
 const CERTAIN: u64 = 1 << 20;
 /// Longer times (over an hour) are cut off, so that a time multiplied by a probability does not overflow.
 const TIME_MAX_NS: u64 = 1 << 42;
 /// How many depths of sleep are distinguished, by length: below 6 µs, 98 µs, 1.6 ms, and longer.
-pub const SLEEP_DEPTH_COUNT: usize = 4;
+pub(crate) const SLEEP_DEPTH_COUNT: usize = 4;
 
 /// What waiting in a state costs the waiter, in addition to the state's row in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitCost {
+pub(crate) struct WaitCost {
     /// CPU time to enter and leave, including the waker's share.
     pub transition_ns: u64,
     /// How much of a CPU the state uses, in thousandths: 1000 for polling.
@@ -64,7 +64,7 @@ pub struct WaitCost {
 
 /// The measured cost of sleeping in the deepest state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SleepCost {
+pub(crate) struct SleepCost {
     /// From the ring to the waiter's next instruction, by depth ([`sleep_depth`]). A CPU that was idle for
     /// longer takes longer to wake up.
     pub exit_latency_ns: [u64; SLEEP_DEPTH_COUNT],
@@ -75,7 +75,7 @@ pub struct SleepCost {
 }
 
 /// Returns the depth of a sleep of this length, as an index into [`SleepCost::exit_latency_ns`].
-pub fn sleep_depth(gap_ns: u64) -> usize {
+pub(crate) fn sleep_depth(gap_ns: u64) -> usize {
     depth_of(bucket_of(gap_ns))
 }
 
@@ -85,7 +85,7 @@ fn depth_of(bucket: usize) -> usize {
 
 /// Learns a waiter's gaps and chooses the cheapest plan. Sets [`Device::poll_limit_ns`].
 #[derive(Clone, Debug)]
-pub struct PollLimit {
+pub(crate) struct PollLimit {
     costs: [WaitCost; STATE_COUNT_MAX],
     sleep: Option<SleepCost>,
     latency_price: u32,
@@ -120,7 +120,7 @@ struct PollPlan {
 
 /// A plan in progress ([`PollLimit::plan_step`]).
 #[derive(Debug)]
-pub struct Planner {
+pub(crate) struct Planner {
     /// Sums over all buckets below each index; `[BUCKET_COUNT]` is the sum over all.
     woken: [u64; BUCKET_COUNT + 1],
     time: [u64; BUCKET_COUNT + 1],
@@ -158,7 +158,7 @@ impl<'a> Terms<'a> {
 impl PollLimit {
     /// Creates a governor. A nanosecond of late wake-up is priced at `latency_price` nanoseconds of CPU
     /// time.
-    pub fn new(costs: [WaitCost; STATE_COUNT_MAX], latency_price: u32) -> Self {
+    pub(crate) fn new(costs: [WaitCost; STATE_COUNT_MAX], latency_price: u32) -> Self {
         PollLimit {
             costs,
             sleep: None,
@@ -173,19 +173,19 @@ impl PollLimit {
     }
 
     /// Sets the cost of the deepest state, from the next plan on, instead of its row's.
-    pub fn set_sleep_cost(&mut self, cost: SleepCost) {
+    pub(crate) fn set_sleep_cost(&mut self, cost: SleepCost) {
         self.sleep = Some(cost);
     }
 
     /// Sets how much CPU time polling may burn per wait, on average, beyond the cost of sleeping at once.
     /// It applies from the next plan on. At first it is unlimited.
-    pub fn set_excess_max_ns(&mut self, excess_max_ns: u64) {
+    pub(crate) fn set_excess_max_ns(&mut self, excess_max_ns: u64) {
         self.excess_max_ns = excess_max_ns;
     }
 
     /// Records that a waker ended a wait `gap_ns` after its beginning, in whatever states it was. The next
     /// `select` begins a new wait.
-    pub fn end_wait(&mut self, gap_ns: u64) {
+    pub(crate) fn end_wait(&mut self, gap_ns: u64) {
         let gap_ns = gap_ns.min(TIME_MAX_NS);
         let bucket = &mut self.buckets[bucket_of(gap_ns)];
         bucket.mean_ns = if bucket.woken == 0 {
@@ -199,7 +199,7 @@ impl PollLimit {
 
     /// Records that a wait ended at its deadline, `waited_ns` after its beginning, and nobody came until
     /// then. The next `select` begins a new wait.
-    pub fn end_wait_unwoken(&mut self, waited_ns: u64) {
+    pub(crate) fn end_wait_unwoken(&mut self, waited_ns: u64) {
         self.buckets[bucket_of(waited_ns)].censored += WEIGHT;
         self.count();
     }
@@ -220,14 +220,14 @@ impl PollLimit {
 
     /// Returns whether a new plan is due. If so, call [`PollLimit::plan_step`] before `select`.
     #[inline]
-    pub fn wants_plan(&self) -> bool {
+    pub(crate) fn wants_plan(&self) -> bool {
         let is_time = self.waits % PLAN_EVERY == 0 || self.waits.is_power_of_two();
         self.waited_ns == 0 && (self.plan.is_none() || is_time)
     }
 
     /// Begins a plan. If it is abandoned, the next wait begins another one.
     #[inline]
-    pub fn planner(&self) -> Planner {
+    pub(crate) fn planner(&self) -> Planner {
         Planner {
             woken: [0; BUCKET_COUNT + 1],
             time: [0; BUCKET_COUNT + 1],
@@ -243,7 +243,7 @@ impl PollLimit {
     }
 
     /// Advances a plan by at most [`PLAN_STEP`] buckets. Returns `true` when it is complete and in use.
-    pub fn plan_step(&mut self, planner: &mut Planner, context: &Context<'_>) -> bool {
+    pub(crate) fn plan_step(&mut self, planner: &mut Planner, context: &Context<'_>) -> bool {
         let terms = Terms::of(context);
         if self.weight_sum < HISTORY_MIN {
             self.plan = Some(self.rental(context, &terms));
@@ -478,7 +478,7 @@ fn bucket_end_ns(bucket: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DisabledMask, FAR_AWAY_NS, IdleState, SleepLength, StateTable};
+    use idlewise_core::{DisabledMask, FAR_AWAY_NS, IdleState, SleepLength, StateTable};
 
     const FAR: SleepLength =
         SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: FAR_AWAY_NS };
@@ -615,7 +615,7 @@ mod tests {
         assert_eq!(wait(&mut governor, &context, 1_000_000).0, 1, "the sleep is too late");
         context.latency_limit_ns = 0;
         assert_eq!(wait(&mut governor, &context, 1_000_000), (0, u64::MAX), "only polling is left");
-        context.latency_limit_ns = crate::NO_LATENCY_LIMIT_NS;
+        context.latency_limit_ns = idlewise_core::NO_LATENCY_LIMIT_NS;
         context.disabled = DisabledMask::NONE.with(0).with(1);
         assert_eq!(wait(&mut governor, &context, 5_000).0, 2);
     }
@@ -811,7 +811,7 @@ mod tests {
     mod naive {
         use super::*;
 
-        pub fn cost_ns(poll_limit_ns: u64, then: StateIndex, gaps_ns: &[u64]) -> f64 {
+        pub(crate) fn cost_ns(poll_limit_ns: u64, then: StateIndex, gaps_ns: &[u64]) -> f64 {
             let cost_ns = |&gap_ns: &u64| {
                 if gap_ns < poll_limit_ns {
                     return gap_ns as f64;
@@ -828,8 +828,8 @@ mod tests {
             gaps_ns.iter().map(cost_ns).sum::<f64>() / gaps_ns.len() as f64
         }
 
-        pub fn best_ns(gaps_ns: &[u64]) -> f64 {
-            let limits_ns = core::iter::once(0).chain((0..BUCKET_COUNT - 1).map(bucket_end_ns));
+        pub(crate) fn best_ns(gaps_ns: &[u64]) -> f64 {
+            let limits_ns = std::iter::once(0).chain((0..BUCKET_COUNT - 1).map(bucket_end_ns));
             limits_ns
                 .flat_map(|limit_ns| [1, 2].map(|then| cost_ns(limit_ns, then, gaps_ns)))
                 .fold(f64::MAX, f64::min)
@@ -838,7 +838,6 @@ mod tests {
 
     #[test]
     fn plans_as_well_as_trying_all_plans() {
-        extern crate std;
         let table = table();
         assert_eq!(auto_promotion_delay_ns(&table, DisabledMask::NONE, 1), Some(58_000));
         let context = Context::new(&table, FAR);
@@ -851,10 +850,10 @@ mod tests {
         };
         for round in 0..300 {
             // Up to four kinds of gaps, each in its own bucket.
-            let kinds: std::vec::Vec<_> = (0..=next() % 4)
+            let kinds: Vec<_> = (0..=next() % 4)
                 .map(|kind| (512 + next() % 512) << (4 * kind + next() % 4))
                 .collect();
-            let gaps_ns: std::vec::Vec<_> =
+            let gaps_ns: Vec<_> =
                 (0..96).map(|_| kinds[(next() % kinds.len() as u64) as usize]).collect();
             let mut governor = governor();
             gaps_ns.iter().for_each(|&gap_ns| governor.end_wait(gap_ns));
