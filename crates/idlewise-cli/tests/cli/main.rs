@@ -3,6 +3,7 @@
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
 mod advise;
+mod alerts;
 mod anonymize;
 mod arena;
 mod boot;

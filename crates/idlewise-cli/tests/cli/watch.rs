@@ -599,14 +599,14 @@ fn a_key_records_or_says_why_not() {
 }
 
 /// `idlewise watch --serve` on a port of its own.
-struct Server {
+pub struct Server {
     child: Child,
     address: SocketAddr,
     _stderr: BufReader<std::process::ChildStderr>,
 }
 
 impl Server {
-    fn start(machine: &CapturedMachine) -> Self {
+    pub fn start(machine: &CapturedMachine) -> Self {
         Self::start_with(machine, &[])
     }
 
@@ -632,7 +632,7 @@ impl Server {
     }
 
     /// The head and the body of an answer.
-    fn ask(&self, request: &str) -> (String, String) {
+    pub fn ask(&self, request: &str) -> (String, String) {
         let (head, body) = self.ask_bytes(request);
         (head, String::from_utf8(body).unwrap())
     }
@@ -655,7 +655,7 @@ impl Drop for Server {
     }
 }
 
-const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+pub const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const OPEN_METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\r\n";
 
 #[test]

@@ -9,15 +9,24 @@ use crate::captured::{CapturedMachine, More, names, state_file};
 use crate::{WIDTH, schemas};
 
 /// What a run printed, and its exit status.
-struct Run {
-    status: Option<i32>,
-    stdout: String,
-    stderr: String,
+pub struct Run {
+    pub status: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
 }
 
 /// Runs `idlewise why` on a machine. Once it has read the counts, `play` changes them.
-fn watch(machine: &CapturedMachine, arguments: &[&str], play: impl FnOnce(u32)) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+pub fn watch(machine: &CapturedMachine, arguments: &[&str], play: impl FnOnce(u32)) -> Run {
+    watch_by(Command::new(env!("CARGO_BIN_EXE_idlewise")), machine, arguments, play)
+}
+
+/// The same with a command that runs idlewise.
+pub fn watch_by(
+    mut command: Command,
+    machine: &CapturedMachine,
+    arguments: &[&str],
+    play: impl FnOnce(u32),
+) -> Run {
     command.args(["why", "--sysroot"]).arg(machine.path()).args(arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -46,7 +55,7 @@ pub fn wait_until_it_watches(child: &mut std::process::Child) {
     assert!(line.starts_with("idlewise: watching"), "{line}");
 }
 
-fn good(run: Run) -> String {
+pub fn good(run: Run) -> String {
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     run.stdout
 }

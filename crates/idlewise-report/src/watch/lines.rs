@@ -471,23 +471,20 @@ pub fn line_columns() -> Vec<Column<Line>> {
         )
         .detail(),
         C::per_s("entries_per_s", "wake-ups", |line| line.entries_per_s.into())
-            .means("Entries of idle states, and so wake-ups, each second; counted by the kernel."),
+            .means("Entries of idle states, and so wake-ups, each second."),
         C::ratio("too_deep_ratio", "too deep", |line| line.too_deep_ratio.into()).means(
-            "Share of entries whose stay was shorter than the target residency while a shallower \
-             state was enabled (the kernel's `above`).",
+            "Share of entries that were too deep (the kernel's `above`).",
         ),
         C::ratio("too_shallow_ratio", "too shallow", |line| line.too_shallow_ratio.into()).means(
-            "Share of entries whose stay was long enough for a deeper enabled state (the kernel's \
-             `below`).",
+            "Share of entries that were too shallow (the kernel's `below`).",
         ),
         C::per_s("rejected_per_s", "rejected", |line| line.rejected_per_s.into())
             .means(
-                "Requests for idle states each second that the processor or the firmware refused.",
+                "Refused requests each second.",
             )
             .detail(),
         C::ratio("waiting_ratio", "waiting", |line| line.waiting_ratio.into()).means(
-            "Share of time spent leaving idle states: entries × the exit latency that the driver \
-             declares (a worst case), at most the time in the states.",
+            "Entries × the declared exit latency, as a share of time; at most the time in the state.",
         ),
         C::ns("latency_limit_ns", "latency limit", |line| line.latency_limit_ns.into()).means(
             "The lowest latency limit of these CPUs, their own or the machine's; absent if there \
@@ -539,17 +536,15 @@ pub fn state_columns() -> Vec<Column<StateLine>> {
         C::per_s("entries_per_s", "entries", |line| line.entries_per_s.into())
             .means("Entries each second."),
         C::ratio("too_deep_ratio", "too deep", |line| line.too_deep_ratio.into())
-            .means("Share of entries whose stay was too short (the kernel's `above`)."),
+            .means("Share of entries that were too deep (the kernel's `above`)."),
         C::ratio("too_shallow_ratio", "too shallow", |line| line.too_shallow_ratio.into()).means(
-            "Share of entries whose stay was long enough for a deeper state (the kernel's \
-             `below`).",
+            "Share of entries that were too shallow (the kernel's `below`).",
         ),
         C::per_s("rejected_per_s", "rejected", |line| line.rejected_per_s.into())
-            .means("Requests each second that were refused.")
+            .means("Refused requests each second.")
             .detail(),
         C::ratio("waiting_ratio", "waiting", |line| line.waiting_ratio.into()).means(
-            "Entries × the declared exit latency, as a share of time; at most the time in the \
-             state.",
+            "Entries × the declared exit latency, as a share of time; at most the time in the state.",
         ),
         C::count("disabled_count", "disabled on CPUs", |line| line.disabled_count.into())
             .means("On how many CPUs it is disabled."),

@@ -92,7 +92,12 @@ const fn counter(
     Family { name, kind: Kind::Counter, labels, help }
 }
 
-const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Family {
+/// A family that goes up and down.
+pub(crate) const fn gauge(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Family {
     Family { name, kind: Kind::Gauge, labels, help }
 }
 
@@ -216,7 +221,7 @@ pub struct Exposition<'a> {
 
 /// Writes all metrics. What is not known has no sample, and a metric without samples is left out.
 pub fn write_metrics(out: &mut String, form: Form, exposition: &Exposition<'_>) {
-    let mut writer = Writer { out, form, name: Cow::Borrowed("") };
+    let mut writer = Writer::new(out, form);
     let Exposition { layout, reading, .. } = *exposition;
     let slots: Vec<String> = layout.slots().iter().map(|slot| label(slot)).collect();
     let rows = rows(layout, reading, exposition.by);
@@ -393,11 +398,12 @@ fn seconds(ns: u64) -> f64 {
 }
 
 /// A label's value, escaped. Names of drivers and states are foreign text.
-fn label(text: &str) -> String {
+pub(crate) fn label(text: &str) -> String {
     shown_in_line(text).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-struct Writer<'a> {
+/// Writes families of metrics.
+pub(crate) struct Writer<'a> {
     out: &'a mut String,
     form: Form,
     /// The name of the samples that follow.
@@ -405,7 +411,11 @@ struct Writer<'a> {
 }
 
 // Writing to a string cannot fail.
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    pub(crate) fn new(out: &'a mut String, form: Form) -> Self {
+        Writer { out, form, name: Cow::Borrowed("") }
+    }
+
     fn head(&mut self, family: &Family) {
         self.name = family.sample_name();
         let name = match self.form {
@@ -423,7 +433,7 @@ impl Writer<'_> {
     }
 
     /// Writes a family that has samples, each with its labels.
-    fn family(&mut self, family: &Family, samples: impl Iterator<Item = (String, f64)>) {
+    pub(crate) fn family(&mut self, family: &Family, samples: impl Iterator<Item = (String, f64)>) {
         let mut is_first = true;
         for (labels, value) in samples {
             if std::mem::take(&mut is_first) {

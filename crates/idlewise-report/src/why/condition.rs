@@ -127,7 +127,7 @@ impl Condition {
                     let asked = group.states.iter().filter(is_asked).map(|state| state.time_ns);
                     Some((asked.reduce(u64::saturating_add)?, group.watched_ns))
                 };
-                let all = groups.iter().filter_map(|group| time(group));
+                let all = groups.iter().filter_map(time);
                 let (time_ns, watched_ns) =
                     all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
                 (watched_ns > 0).then(|| (time_ns as f64 / watched_ns as f64).min(1.0))

@@ -8,6 +8,7 @@
 //! deepest enabled state that has at most half its exit latency: the stays move there, for the same time.
 
 mod condition;
+mod textfile;
 
 pub use condition::{Condition, JudgedCondition, Measure};
 use idlewise_sim::{Basis, CostModel};
@@ -319,25 +320,21 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::text("state", "state", |row| row.state.name.as_str().into())
             .means("An idle state.")
             .key(),
-        C::ratio("time_ratio", "time", |row| row.group.time_ratio(row.state).into()).means(
-            "Share of wall time in the state, as the kernel measured it. A stay counts when it \
-             ends.",
-        ),
+        C::ratio("time_ratio", "time", |row| row.group.time_ratio(row.state).into())
+            .means("Share of wall time in the state. A stay counts when it ends."),
         C::per_s("stays_per_s", "stays", |row| row.group.rate(row.state).into())
             .means("Stays that ended, for each CPU."),
         C::ratio("too_deep_ratio", "too deep", |row| {
             row.state.share(row.state.too_deep_count).into()
         })
         .means(
-            "Share of stays shorter than the state's target residency while a shallower state was \
-             enabled, counted by the kernel (`above`). Absent before Linux 5.0.",
+            "Share of stays that were too deep (the kernel's `above`); absent before Linux 5.0.",
         ),
         C::ratio("too_shallow_ratio", "too shallow", |row| {
             row.state.share(row.state.too_shallow_count).into()
         })
         .means(
-            "Share of stays for which an enabled deeper state would have paid off, counted by the \
-             kernel (`below`). Absent before Linux 5.0.",
+            "Share of stays that were too shallow (the kernel's `below`); absent before Linux 5.0.",
         ),
         C::per_s("rejected_per_s", "refused", |row| {
             row.state.rejected_count.map(|count| count as f64 / row.group.seconds()).into()
@@ -345,15 +342,15 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         .means("Entries that the driver or the firmware refused (`rejected`), for each CPU.")
         .detail(),
         C::ns("exit_latency_ns", "exit latency", |row| row.state.exit_latency_ns.into()).means(
-            "The state's exit latency: measured if a measured machine file was given, otherwise \
-             the table's worst case.",
+            "Its exit latency: measured if --machine names a measured file, otherwise the \
+             table's worst case.",
         ),
         C::ratio("waiting_ratio", "waiting at most", |row| {
             row.group.waiting_ratio(row.state).into()
         })
         .means(
-            "Stays × exit latency, at most the time in the state, as a share of wall time: an \
-             upper bound of how long wake-ups waited for exits. Who waited is unknown.",
+            "Stays × exit latency, at most the time in the state, as a share of wall time: the \
+             most that wake-ups can have waited for exits.",
         ),
         C::text(
             "setting",

@@ -1,6 +1,7 @@
 //! `idlewise why`: what idle states cost, from the kernel's own counts.
 
 mod condition;
+mod textfile;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use self::condition::condition;
 use super::record::seconds;
 use crate::bundled;
 use crate::error::{Failure, Result};
+use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, say};
 use crate::signals::Signals;
@@ -58,6 +60,9 @@ Examples:
   # For continuous integration: exit status 1 if more than 8 % of the stays were too deep, if CPUs were in
   # C6 for less than 20 % of the time, or if they entered a state that takes more than 50 us to leave
   idlewise why -d 60 --fail-if 'too-deep>8%' --fail-if 'residency:C6<20%' --fail-if 'wake-latency>50us'
+
+  # For the textfile collector of node_exporter, from a timer; the file's name must end in .prom
+  idlewise why -d 60 --textfile /var/lib/prometheus/node-exporter/idlewise.prom
 
 The kernel counts how often and how long each CPU was in each idle state, and how often that was too
 deep or too shallow. Stays × exit latency is the most that wake-ups can have waited for exits. What
@@ -98,6 +103,10 @@ pub struct Why {
     #[arg(long = "fail-if", value_name = "CONDITION", value_parser = condition)]
     conditions: Vec<Condition>,
 
+    /// Write what was found to this file too, for the textfile collector of Prometheus's node_exporter
+    #[arg(long, value_name = "FILE")]
+    textfile: Option<PathBuf>,
+
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -120,6 +129,8 @@ impl Why {
         let cpus = self.asked_cpus(&root)?;
         let mut reader = CountsReader::open(&root, &cpus).map_err(Failure::new)?;
         let machine = note(&root, String::new());
+        // Fail before watching, not after.
+        let textfile = self.textfile.as_deref().map(textfile::create).transpose()?;
         let mut signals = Signals::catch()?;
         let (mut before, mut after) = (Counts::default(), Counts::default());
         reader.read(&mut before);
@@ -138,7 +149,10 @@ impl Why {
         let mut report = report.make(is_cut_short)?;
         let judged = self.conditions.iter().map(|condition| condition.judge(&report));
         report.conditions = judged.collect::<Result<_, _>>().map_err(Failure::new)?;
-        let mut out = screen::stdout();
+        let mut out = textfile.as_ref().map_or(screen::stdout as fn() -> _, output::report_of)();
+        if let Some(file) = textfile {
+            textfile::write(file, &report)?;
+        }
         if self.json {
             out.json(SCHEMA, &report.to_json())?;
         } else {
