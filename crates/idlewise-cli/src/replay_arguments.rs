@@ -137,7 +137,7 @@ impl ReplayArguments {
         add_governors(&mut notes, Basis::Simulated, choices);
         notes.basis(Basis::Assumed, format!("{} ns of work for each tick", self.tick_work_ns));
         for target in targets {
-            add_machine(&mut notes, &target.machine, ", so its energy and regret");
+            add_machine(&mut notes, &target.machine, "energy and regret");
             let id = &target.machine.id;
             if self.promoting.is_asked() && target.machine.arch == Arch::Power {
                 notes.doubt(format!(

@@ -15,11 +15,10 @@ pub fn add_governors(notes: &mut Notes, basis: Basis, choices: &[Choice]) {
     }
 }
 
-/// Says on what a machine's powers rest, with what follows from them such as `, so its regret`, and what is doubtful
-/// about the machine.
-pub fn add_machine(notes: &mut Notes, machine: &Machine, so: &str) {
+/// Says on what a machine's powers rest, what depends on them, and what is doubtful about the machine.
+pub fn add_machine(notes: &mut Notes, machine: &Machine, so: &'static str) {
     let id = &machine.id;
-    notes.basis(machine.power_basis(), format!("powers of {}{so}", machine_words(id)));
+    notes.powers(machine.power_basis(), &machine_words(id), so);
     notes.machine_doubts(id, &machine.doubts());
 }
 

@@ -1,5 +1,6 @@
 //! What is odd, assumed or unchecked about a machine, and how serious doubts of any kind are.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use idlewise_core::TableDoubt;
@@ -72,19 +73,30 @@ impl MachineDoubt {
         }
     }
 
-    /// Returns the states concerned, if the doubt is about the powers of several, and what is said of each machine's.
-    pub fn states_and_cause(&self) -> Option<(String, String)> {
-        let states = match self {
-            Self::PowerAssumed { states, .. }
-            | Self::PowerUnsourced(states)
-            | Self::PowerUnchecked(states)
-            | Self::PowerZero(states)
-            | Self::SharedPowerUnsourced(states) => states.join(", "),
+    /// If the doubt is about the power of some states, returns these, and what is said of it.
+    pub fn powers(&self) -> Option<(&[String], Cow<'static, str>)> {
+        let (states, said) = match self {
+            Self::PowerAssumed { states, running: Power { mw, basis } } => {
+                let is_assumed = *basis == Basis::Assumed;
+                let running =
+                    if is_assumed { "an assumed running power" } else { "the running power" };
+                (states, format!("assumed: default shape, ratios of {running} of {mw} mW").into())
+            }
+            Self::PowerUnsourced(states) => {
+                (states, "counts as assumed: its file names no source".into())
+            }
+            Self::PowerUnchecked(states) => {
+                (states, "quoted second-hand: read its source before relying on it".into())
+            }
+            Self::PowerZero(states) => {
+                (states, "is zero by construction, not by measurement".into())
+            }
+            Self::SharedPowerUnsourced(states) => {
+                (states, "is assumed; CPUs share these states".into())
+            }
             _ => return None,
         };
-        let (before, after) =
-            self.to_string().split_once(&states).map(|(b, a)| (b.to_owned(), a.to_owned()))?;
-        Some((states, format!("{}{}", before.trim_end_matches("of "), after.trim_start())))
+        Some((states, said))
     }
 }
 
@@ -96,44 +108,24 @@ impl fmt::Display for MachineDoubt {
             Self::Inferred { state, fields } => {
                 write!(f, "{state}: inferred, not stated by the source: {}", fields.join(", "))
             }
-            Self::PowerAssumed { states, running: Power { mw, basis } } => {
-                let is_assumed = *basis == Basis::Assumed;
-                let running =
-                    if is_assumed { "an assumed running power" } else { "the running power" };
-                let states = states.join(", ");
-                write!(
-                    f,
-                    "power of {states} assumed: default shape, ratios of {running} of {mw} mW"
-                )
-            }
             Self::RunningPowerAssumed { running_mw } => {
                 write!(f, "running power of {running_mw} mW assumed")
             }
-            Self::PowerUnsourced(states) => write!(
-                f,
-                "power of {} counts as assumed: its file names no source",
-                states.join(", ")
-            ),
-            Self::PowerUnchecked(states) => write!(
-                f,
-                "power of {} quoted second-hand: read its source before relying on it",
-                states.join(", ")
-            ),
-            Self::PowerZero(states) => write!(
-                f,
-                "power of {} is zero by construction, not by measurement",
-                states.join(", ")
-            ),
             Self::SharedPowerUnknown(states) => write!(
                 f,
                 "what the CPUs share draws an unknown power in and out of {}: it is in no energy",
                 states.join(", ")
             ),
-            Self::SharedPowerUnsourced(states) => {
-                write!(f, "power of {}, which CPUs share, is assumed", states.join(", "))
-            }
             Self::PowerIncreases { state, shallower } => {
                 write!(f, "{state}: more power than {shallower}")
+            }
+            Self::PowerAssumed { .. }
+            | Self::PowerUnsourced(_)
+            | Self::PowerUnchecked(_)
+            | Self::PowerZero(_)
+            | Self::SharedPowerUnsourced(_) => {
+                let (states, said) = self.powers().unwrap_or_default();
+                write!(f, "power of {} {said}", states.join(", "))
             }
         }
     }

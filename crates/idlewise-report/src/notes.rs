@@ -64,6 +64,15 @@ struct Doubted {
     count: u64,
 }
 
+/// What some numbers rest on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Based {
+    basis: Basis,
+    what: String,
+    /// If these are a machine's powers, the machine, and what depends on them.
+    powers_of: Option<(String, &'static str)>,
+}
+
 /// Bases and doubts of a result. Duplicates are merged, so all parts of a computation may add some.
 ///
 /// ```
@@ -72,13 +81,13 @@ struct Doubted {
 ///
 /// let mut notes = Notes::default();
 /// notes.basis(Basis::Simulated, "delays");
-/// notes.basis(Basis::Assumed, "powers of C1");
+/// notes.powers(Basis::Assumed, "spr", "regret");
 /// notes.basis(Basis::Simulated, "energy");
 /// notes.doubt("the trace has no timer events; record timer:*");
 /// notes.doubt("the trace has no timer events; record timer:*");
 /// assert_eq!(
 ///     notes.to_text(80),
-///     "Simulated: delays, energy. Assumed: powers of C1.\n\
+///     "Simulated: delays, energy. Assumed: powers of spr, so its regret.\n\
 ///      Doubts:\n- the trace has no timer events; record timer:* (2 times)\n"
 /// );
 /// let notes = notes.in_form(NotesForm::Line);
@@ -87,24 +96,31 @@ struct Doubted {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
-    bases: Vec<(Basis, String)>,
+    bases: Vec<Based>,
     doubts: Vec<Doubted>,
     form: NotesForm,
 }
 
 /// What the line says of assumed powers, whoever says it.
 const ASSUMED_POWERS: &str = "Energy: assumed powers";
-/// What the basis of powers begins with.
-const POWERS_OF: &str = "powers of ";
 /// A doubt without a name of its own is cut here in the line.
 const BRIEF_CHARS_MAX: usize = 48;
 
 impl Notes {
     /// Adds the basis of some numbers, which `what` names.
     pub fn basis(&mut self, basis: Basis, what: impl Into<String>) {
-        let entry = (basis, what.into());
-        if !self.bases.contains(&entry) {
-            self.bases.push(entry);
+        self.add_basis(Based { basis, what: what.into(), powers_of: None });
+    }
+
+    /// Adds the basis of a machine's powers, and what depends on them; empty if that is everything.
+    pub fn powers(&mut self, basis: Basis, machine: &str, so: &'static str) {
+        let what = powers_words(&[machine], so);
+        self.add_basis(Based { basis, what, powers_of: Some((machine.to_owned(), so)) });
+    }
+
+    fn add_basis(&mut self, based: Based) {
+        if !self.bases.contains(&based) {
+            self.bases.push(based);
         }
     }
 
@@ -139,8 +155,9 @@ impl Notes {
         doubts: impl IntoIterator<Item = &'a MachineDoubt>,
     ) {
         for doubt in doubts {
-            let about = doubt.states_and_cause();
-            let about = about.map(|(states, cause)| (format!("{id} ({states})"), cause));
+            let about = doubt.powers().map(|(states, said)| {
+                (format!("{id} ({})", states.join(", ")), format!("power {said}"))
+            });
             self.add(Doubted {
                 text: format!("{id}: {doubt}"),
                 brief: doubt.brief().to_owned(),
@@ -176,7 +193,7 @@ impl Notes {
 
     /// Returns the bases, in order.
     pub fn bases(&self) -> impl Iterator<Item = (Basis, &str)> {
-        self.bases.iter().map(|(basis, what)| (*basis, what.as_str()))
+        self.bases.iter().map(|based| (based.basis, based.what.as_str()))
     }
 
     /// Returns the bases for a JSON document.
@@ -204,9 +221,8 @@ impl Notes {
         if self.bases.is_empty() && self.doubts.is_empty() {
             return String::new();
         }
-        let are_assumed = |(basis, what): &(Basis, String)| {
-            *basis == Basis::Assumed && what.starts_with("powers")
-        };
+        let are_assumed =
+            |based: &Based| based.basis == Basis::Assumed && based.powers_of.is_some();
         let assumed = self.bases.iter().any(are_assumed).then(|| ASSUMED_POWERS.to_owned());
         let major = self.doubts.iter().filter(|doubt| doubt.rank == Rank::Major);
         let mut parts: Vec<String> = Vec::new();
@@ -242,8 +258,7 @@ impl Notes {
         let sentences: Vec<String> = Basis::ALL
             .into_iter()
             .filter_map(|basis| {
-                let of_basis = self.bases.iter().filter(|(b, _)| *b == basis);
-                let whats = machines_together(of_basis.map(|(_, what)| what.as_str()));
+                let whats = machines_together(self.bases.iter().filter(|it| it.basis == basis));
                 (!whats.is_empty())
                     .then(|| format!("{}: {}.", capitalized(basis.as_str()), whats.join(", ")))
             })
@@ -279,29 +294,34 @@ impl Notes {
     }
 }
 
-/// Lists the bases of powers of several machines as one: `powers of spr, milan, so their regret`.
-fn machines_together<'a>(whats: impl Iterator<Item = &'a str>) -> Vec<String> {
-    // Each with the machines, and what follows from their powers.
-    let mut all: Vec<(String, Option<Vec<&str>>)> = Vec::new();
-    for what in whats {
-        let powers = what.strip_prefix(POWERS_OF);
-        let Some((id, so)) = powers.and_then(|powers| powers.split_once(", so its ")) else {
-            all.push((what.to_owned(), None));
+/// Lists the powers of several machines as one basis, where the same depends on them.
+fn machines_together<'a>(bases: impl Iterator<Item = &'a Based>) -> Vec<String> {
+    let mut whats: Vec<String> = Vec::new();
+    // What depends on powers, of which machines, and where that is in the list.
+    let mut powers: Vec<(&str, Vec<&str>, usize)> = Vec::new();
+    for Based { what, powers_of, .. } in bases {
+        let Some((machine, so)) = powers_of else {
+            whats.push(what.clone());
             continue;
         };
-        match all.iter_mut().find(|(known, ids)| ids.is_some() && known == so) {
-            Some((_, Some(ids))) => ids.push(id),
-            _ => all.push((so.to_owned(), Some(vec![id]))),
+        match powers.iter_mut().find(|(known, ..)| known == so) {
+            Some((_, machines, index)) => {
+                machines.push(machine);
+                whats[*index] = powers_words(machines, so);
+            }
+            None => {
+                powers.push((so, vec![machine], whats.len()));
+                whats.push(what.clone());
+            }
         }
     }
-    let one = |(what, ids): (String, Option<Vec<&str>>)| match ids {
-        None => what,
-        Some(ids) => {
-            let their = if ids.len() == 1 { "its" } else { "their" };
-            format!("{POWERS_OF}{}, so {their} {what}", ids.join(", "))
-        }
-    };
-    all.into_iter().map(one).collect()
+    whats
+}
+
+fn powers_words(machines: &[&str], so: &str) -> String {
+    let their = if machines.len() == 1 { "its" } else { "their" };
+    let so = if so.is_empty() { String::new() } else { format!(", so {their} {so}") };
+    format!("powers of {}{so}", machines.join(", "))
 }
 
 /// The first clause of a text, or its beginning.
@@ -384,8 +404,8 @@ mod tests {
         assert_eq!(line(&notes), "");
         notes.ranked_doubt(Rank::Minor, "odd");
         assert_eq!(line(&notes), "No major doubts · details: --doubts\n");
-        notes.basis(Basis::Assumed, "powers of spr, so its regret");
-        notes.basis(Basis::Assumed, "powers of milan, so its regret");
+        notes.powers(Basis::Assumed, "spr", "regret");
+        notes.powers(Basis::Assumed, "milan", "regret");
         for id in ["spr", "milan"] {
             let machine = idlewise_machine::bundled(id).unwrap();
             notes.machine_doubts(id, &machine.doubts());

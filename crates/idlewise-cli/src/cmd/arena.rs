@@ -247,7 +247,7 @@ impl Arena {
         add_governors(&mut notes, Basis::Simulated, choices);
         notes.basis(Basis::Assumed, format!("{DEFAULT_TICK_WORK_NS} ns of work for each tick"));
         for target in targets {
-            add_machine(&mut notes, &target.machine, ", so its regret");
+            add_machine(&mut notes, &target.machine, "regret");
         }
         let conditions = Conditions { hz: self.hz.first().copied(), ..Conditions::default() };
         for named in logs {

@@ -369,7 +369,7 @@ impl Advise {
             }
         }
         add_governors(&mut notes, Basis::Simulated, &choices);
-        add_machine(&mut notes, &target.machine, ", so energy and cost");
+        add_machine(&mut notes, &target.machine, "energy and cost");
         if doubted.is_some() {
             notes.basis(Basis::Assumed, "that time which shorter exits free is idle");
             notes.basis(

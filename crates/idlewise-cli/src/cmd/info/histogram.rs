@@ -139,7 +139,7 @@ pub fn advise(
     let lines = limit_lines(histogram, machine).map_err(|error| fail(error.to_string()))?;
     let mut notes = Notes::default();
     notes.basis(Basis::Measured, "stays");
-    notes.basis(machine.power_basis(), "powers");
+    notes.powers(machine.power_basis(), &machine.id, "");
     notes.basis(
         Basis::Assumed,
         "that stays keep their length in another state, and that each exit takes the table's latency",
