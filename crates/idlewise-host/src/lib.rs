@@ -12,6 +12,7 @@
 //! | `clock.rs` | [`MachineClock`]: the time on a machine, captured or not |
 //! | `noise.rs` | [`noise::Noise`]: wake-ups and load of some CPUs |
 //! | `note.rs` | [`note()`]: everything that a trace should say about the machine |
+//! | `profile/` | [`profile::check_profile`]: whether a profile does what it intends here |
 //! | `boot.rs` | [`boot_machine`]: what decides the idle routine at boot |
 //! | `live.rs` | [`IdleCounters`]: counts of idle entries, for a live summary |
 //! | `tracefs.rs` | [`Tracefs`], and an instance of our own in it |
@@ -44,6 +45,7 @@ pub mod ipi;
 mod live;
 pub mod noise;
 mod note;
+pub mod profile;
 mod record;
 mod record_error;
 mod root;

@@ -10,6 +10,7 @@ mod boot;
 mod bundle;
 #[path = "../../../idlewise-host/tests/captured/mod.rs"]
 mod captured;
+mod check_profile;
 mod claims;
 mod compare;
 #[cfg(target_os = "linux")]

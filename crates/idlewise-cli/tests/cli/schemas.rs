@@ -84,7 +84,8 @@ const COMMANDS: [&str; 26] = [
     "compare crates/idlewise-cli/tests/saved/halt.json crates/idlewise-cli/tests/saved/mwait.json",
     "verify decisions conformance/decisions/6.12-teo-spr-hz250.csv.xz",
 ];
-const ELSEWHERE: [&str; 25] = [
+const ELSEWHERE: [&str; 26] = [
+    "advise-profile",
     "advise-histogram",
     "histogram",
     "info-histogram",

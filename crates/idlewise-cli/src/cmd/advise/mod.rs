@@ -4,6 +4,7 @@ mod candidates;
 mod emit;
 mod judged;
 mod predicted;
+mod profile;
 mod replayed;
 
 use std::fs::{self, DirBuilder};
@@ -73,6 +74,10 @@ Examples:
   idlewise advise trace.dat --emit systemd -o idlewise-advice.service
   idlewise advise trace.dat --emit dropin -o advice.conf
 
+  # Does tuned's profile, or the kernel's command line, do here what it intends, and is it in force?
+  sudo idlewise advise --check-profile tuned:latency-performance
+  idlewise advise --check-profile cmdline
+
 Tried are, from the least drastic on: latency limits, another governor, a state off, a boot parameter.
 Each is judged on the recording: by playing its tasks if it says what makes them run (record --causes)
 and reproduces itself, otherwise by replaying its idle periods. It is recommended only if the whole 95 %
@@ -81,7 +86,8 @@ gain is less cost (energy, plus delay at a price), and nothing is recommended th
 tail delays than now: p99, and p99.9 or the longest. What trades one for the other is shown as a choice.
 
 Exit status: 0, also to leave it alone; 1 if nothing keeps the limits; 2 on bad input, or if nothing
-could be recorded.";
+could be recorded. With --check-profile: 0 if each setting of idle states does what it intends and is in
+force, also if there is none; 1 if one does not, or if that cannot be told; 2 if a file cannot be read.";
 
 /// Say what to change on this machine's idle states, judged on a recording
 ///
@@ -130,6 +136,12 @@ pub struct Advise {
     #[arg(long, value_name = "JUDGE", value_enum)]
     judge: Option<AskedJudge>,
 
+    /// Say whether a profile of tuned, a TLP configuration or a kernel command line does what it intends here: a file,
+    /// tuned:NAME, or cmdline for the running kernel's
+    #[arg(long, value_name = "FILE|tuned:NAME|cmdline", conflicts_with_all =
+          ["log", "duration", "cpus", "slos", "max_watts", "machine", "hz", "lambda_mw", "judge", "emit"])]
+    check_profile: Option<String>,
+
     /// Write the recommended change in this form
     #[arg(long, value_name = "FORM", conflicts_with = "json")]
     emit: Option<Format>,
@@ -177,6 +189,9 @@ fn watts(text: &str) -> Result<f64, String> {
 impl Advise {
     /// Judges the candidates and prints the advice.
     pub fn run(self) -> Result<ExitCode> {
+        if let Some(profile) = &self.check_profile {
+            return profile::check(&root(self.sysroot.as_deref())?, profile, self.json);
+        }
         threads::start();
         // Fail before half a minute of recording, not after.
         let machine = named_machine(self.machine.as_deref())?;
