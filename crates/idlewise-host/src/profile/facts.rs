@@ -3,8 +3,7 @@
 use idlewise_machine::boot::cpuid::Vendor;
 use idlewise_trace::show_cpu_list;
 
-use super::Profile;
-use super::read::parameters;
+use super::wishes::{Profile, parameters};
 use crate::boot::{BootMachine, boot_machine};
 use crate::cpuidle::state_folder;
 use crate::watch::LatencyLimits;

@@ -7,7 +7,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `read.rs` | [`Profile`]: the settings of a file that touch idling, in any of the forms |
+//! | `wishes.rs` | [`Profile`]: the settings of a file that touch idling |
+//! | `read.rs` | [`Profile::read`]: any of the forms |
 //! | `tuned.rs` | profiles of tuned with what they include |
 //! | `facts.rs` | `Facts`: the machine's states, driver, governor and command line |
 //! | `latency.rs` | limits of the exit latency |
@@ -22,14 +23,15 @@ mod parameters;
 mod read;
 mod sysfs;
 mod tuned;
+mod wishes;
 
 use idlewise_core::words;
 use serde::Serialize;
 
 use crate::Root;
 use facts::Facts;
-use read::Wish;
-pub use read::{Profile, ProfileError};
+use wishes::Wish;
+pub use wishes::{Profile, ProfileError};
 
 words! {
     /// What a setting does here.

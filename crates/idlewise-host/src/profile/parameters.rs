@@ -3,33 +3,11 @@
 use idlewise_machine::boot::driver::{CpuidleDriver, Prospect, prospects};
 
 use super::facts::{Facts, State, names};
+use super::wishes::JUDGED;
 use super::{Finding, Verdict};
-
-/// Those that idlewise judges.
-const JUDGED: [&str; 8] = [
-    "idle",
-    "intel_idle.max_cstate",
-    "intel_idle.states_off",
-    "processor.max_cstate",
-    "cpuidle.off",
-    "cpuidle.governor",
-    "cpuidle_haltpoll.force",
-    "nohz",
-];
-/// Modules all of whose parameters are about idling, and other names.
-const MODULES: [&str; 5] =
-    ["intel_idle.", "cpuidle.", "cpuidle_haltpoll.", "haltpoll.", "amd_idle."];
-const OTHERS: [&str; 4] =
-    ["nohlt", "processor.nocst", "processor.latency_factor", "processor.bm_check_disable"];
 
 /// Alder Lake and its successors that `adl_idle_state_table_update` knows: their table has a C1 that is left out.
 const MODELS_WITHOUT_C1: [u32; 3] = [0x97, 0x9a, 0xbe];
-
-pub(super) fn touches_idling(name: &str) -> bool {
-    JUDGED.contains(&name)
-        || OTHERS.contains(&name)
-        || MODULES.iter().any(|module| name.starts_with(module))
-}
 
 type Judged = (String, Verdict, String, (Option<bool>, String));
 

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::read::{Profile, ProfileError, Wish, text};
+use super::wishes::{Profile, ProfileError, Wish, text};
 use crate::Root;
 
 /// Where tuned looks for profiles, the first first. It has the folders `profiles` since 2.23.
@@ -104,7 +104,7 @@ impl Reader<'_> {
             if section == "variables" && name == "include" {
                 // A file of variables that is absent is no error to tuned either.
                 let file = self.root.path(self.expanded(&value).trim_start_matches('/'));
-                let text = super::read::text(&file).unwrap_or_default();
+                let text = self::text(&file).unwrap_or_default();
                 for (_, name, value) in self::options(&text) {
                     self.set("variables", name, value, &file);
                 }
