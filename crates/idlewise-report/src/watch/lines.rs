@@ -459,15 +459,14 @@ pub fn line_columns() -> Vec<Column<Line>> {
             .means("How many CPUs it has.")
             .detail(),
         C::ratio("running_ratio", "running", |line| line.running_ratio.into()).means(
-            "Share of time outside idle states; measured by the kernel. Absent if /proc/stat has \
-             no idle times.",
+            "Share of time outside idle states; absent if /proc/stat has no idle times.",
         ),
         C::ratio("open_ratio", "not over", |line| {
             line.running_ratio.map(|_| line.open_ratio).into()
         })
         .means(
-            "Share of time in stays still in progress, by /proc/stat, because the kernel charges a \
-             stay to its state when it ends. Without a cpuidle driver, all idle time.",
+            "Share of time in stays still in progress, by /proc/stat; without a cpuidle driver, all \
+             idle time.",
         )
         .detail(),
         C::per_s("entries_per_s", "wake-ups", |line| line.entries_per_s.into())
@@ -530,8 +529,7 @@ pub fn state_columns() -> Vec<Column<StateLine>> {
             .means("As the driver declares it.")
             .detail(),
         C::ratio("residency_ratio", "time", |line| line.residency_ratio.into()).means(
-            "Share of time for which the state was requested; the kernel counts a stay when it \
-             ends. The processor may have done otherwise.",
+            "Share of time for which the state was requested; a stay counts when it ends.",
         ),
         C::per_s("entries_per_s", "entries", |line| line.entries_per_s.into())
             .means("Entries each second."),

@@ -8,10 +8,12 @@
 //! deepest enabled state that has at most half its exit latency: the stays move there, for the same time.
 
 mod condition;
+mod package;
 mod textfile;
 
 pub use condition::{Condition, JudgedCondition, Measure};
 use idlewise_sim::{Basis, CostModel};
+pub use package::{PackageCpu, PackageState, WhyPackage};
 use serde::Serialize;
 use serde_json::json;
 
@@ -105,6 +107,8 @@ pub struct WhyReport {
     pub left_out: Vec<(u16, String)>,
     /// The share of the time in which its CPUs were busy; `None` if the machine does not say.
     pub busy_ratio: Option<f64>,
+    /// Packages whose states the processor counts.
+    pub packages: Vec<WhyPackage>,
     /// What the user's conditions came to.
     pub conditions: Vec<JudgedCondition>,
     /// Bases and doubts.
@@ -432,6 +436,8 @@ impl WhyReport {
             );
             lines.push(wrap(&next, width, 2));
         }
+        let packages = package::sentences(&self.packages);
+        lines.extend(packages.iter().map(|sentence| wrap(sentence, width, 2)));
         lines.push(String::new());
         lines.extend(self.limits().iter().map(|limit| wrap(limit, width, 2)));
         lines.push(self.notes.to_text(width).trim_end().to_owned());
@@ -534,6 +540,9 @@ impl WhyReport {
             })
         });
         let left_out = self.left_out.iter().map(|(cpu, why)| json!({ "cpu": cpu, "reason": why }));
+        let packages = self.packages.iter().map(|package| {
+            json!({ "package": package.name, "states": package.states, "reason": package.reason() })
+        });
         json!({
             "elapsed_ns": self.elapsed_ns,
             "ended_early": self.is_cut_short,
@@ -545,6 +554,7 @@ impl WhyReport {
             "group_scale": self.group_scale,
             "rows": Table::new("", &columns(), self.rows()),
             "findings": self.findings(),
+            "packages": packages.collect::<Vec<_>>(),
             "conditions": self.conditions,
             "left_out": left_out.collect::<Vec<_>>(),
             "limits": self.limits(),
@@ -647,6 +657,7 @@ mod tests {
             group_scale: 1.0,
             left_out: Vec::new(),
             busy_ratio: None,
+            packages: Vec::new(),
             conditions: Vec::new(),
             notes: Notes::default(),
         }

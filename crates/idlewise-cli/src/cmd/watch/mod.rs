@@ -1,7 +1,7 @@
 //! `idlewise watch`: what idle CPUs do, now: on a screen, as lines, or as a page for Prometheus.
 
 mod app;
-mod packages;
+pub(super) mod packages;
 mod recorder;
 mod serve;
 mod source;

@@ -1,8 +1,10 @@
 //! `idlewise why`: what idle states cost, from the kernel's own counts.
 
 mod condition;
+mod packages;
 mod textfile;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,13 +16,14 @@ use idlewise_host::{
     parse_cpu_list, show_cpu_list,
 };
 use idlewise_machine::{Machine, MachineState};
-use idlewise_report::why::{Condition, WhyGroup, WhyReport, WhyState};
+use idlewise_report::why::{Condition, WhyGroup, WhyPackage, WhyReport, WhyState};
 use idlewise_report::{Notes, TextStyle};
 use idlewise_sim::CostModel;
 use idlewise_trace::MachineNote;
 
 use self::condition::condition;
 use super::record::seconds;
+use super::watch::packages::Packages;
 use crate::bundled;
 use crate::error::{Failure, Result};
 use crate::output;
@@ -133,19 +136,32 @@ impl Why {
         let textfile = self.textfile.as_deref().map(textfile::create).transpose()?;
         let mut signals = Signals::catch()?;
         let (mut before, mut after) = (Counts::default(), Counts::default());
+        let mut packages = Packages::open(&root);
+        packages.lines();
         reader.read(&mut before);
         let times_before = CpuTimes::read(&root);
         let is_cut_short = self.wait(&reader, &before, &mut signals)?;
         reader.read(&mut after);
         let difference = after.since(&before);
+        let limits_ns = latency_limits_ns(&root, &reader.cpus().collect::<Vec<_>>());
+        let packages =
+            packages::packages(&root, &reader, &difference, &limits_ns, &packages.lines());
         let times = times_before.zip(CpuTimes::read(&root));
         let busy_ratio = times.and_then(|(before, after)| {
             let ratios = reader.cpus().map(|cpu| after.busy_ratio(&before, cpu));
             let ratios: Option<Vec<f64>> = ratios.collect();
             ratios.map(|all| all.iter().sum::<f64>() / all.len().max(1) as f64)
         });
-        let report =
-            Report { root: &root, reader: &reader, machine, given, difference, busy_ratio };
+        let report = Report {
+            reader: &reader,
+            cores: CoreKinds::read(&root, &reader.cpus().collect::<Vec<_>>()),
+            limits_ns,
+            packages,
+            machine,
+            given,
+            difference,
+            busy_ratio,
+        };
         let mut report = report.make(is_cut_short)?;
         let judged = self.conditions.iter().map(|condition| condition.judge(&report));
         report.conditions = judged.collect::<Result<_, _>>().map_err(Failure::new)?;
@@ -210,8 +226,10 @@ impl Why {
 
 /// What a report is made of.
 struct Report<'a> {
-    root: &'a Root,
     reader: &'a CountsReader,
+    cores: CoreKinds,
+    limits_ns: BTreeMap<u16, u64>,
+    packages: Vec<WhyPackage>,
     machine: MachineNote,
     given: Option<Machine>,
     difference: Difference,
@@ -227,12 +245,11 @@ impl Report<'_> {
             ));
         }
         let cpus: Vec<u16> = self.reader.cpus().collect();
-        let limits = latency_limits_ns(self.root, &cpus);
-        let limit_of = |at: usize| limits.get(&cpus[at]).copied();
+        let limit_of = |at: usize| self.limits_ns.get(&cpus[at]).copied();
         let off_of = |at: usize| -> Vec<bool> {
             self.difference.cpus[at].states.iter().map(|state| state.is_disabled).collect()
         };
-        let cores = CoreKinds::read(self.root, &cpus);
+        let cores = &self.cores;
         // CPUs are of one kind if their cores are, they have the same states, and the same are allowed.
         let mut firsts: Vec<usize> = Vec::new();
         let mut kinds = Vec::with_capacity(cpus.len());
@@ -281,6 +298,7 @@ impl Report<'_> {
             group_scale: grouping.scale,
             left_out: left_out.iter().map(|(cpu, why)| (*cpu, why.as_str().to_owned())).collect(),
             busy_ratio: self.busy_ratio,
+            packages: self.packages,
             conditions: Vec::new(),
             notes,
         };
