@@ -22,6 +22,7 @@ use crate::outcome::ParkOutcome;
 use crate::poll_limit::PollLimit;
 use crate::stats::WaitStats;
 use crate::table::WaitTable;
+use crate::wait::Method;
 use crate::wait::monitor::{self, AT_ONCE_NS, Monitored, Trust};
 use crate::wait::word::Reach;
 
@@ -301,7 +302,12 @@ impl Waiter {
             } else {
                 auto_promotion_delay_ns(self.table.state_table(), not_promoted_to, state)
             };
-            let method = self.table.states()[state].method;
+            // Where no other state meets the latency limit, one that is broken is still chosen. It polls then, and is not
+            // judged again: each verdict would enter it anew.
+            let method = match self.table.states()[state].method {
+                broken if monitor::is_broken(broken) => Method::Spin,
+                method => method,
+            };
             self.stats.entered[state] += 1;
             let mut entered_at_ns = now_ns;
 
@@ -316,9 +322,7 @@ impl Waiter {
                 [deadline.map(|deadline| deadline.at_ns), stay_end_ns].into_iter().flatten().min()
             };
             let mut end_ns = end_of(entered_at_ns, *deadline);
-            // Where no other state meets the latency limit, one that is broken is still used. It looks like a poll then,
-            // and is not judged again: each verdict would enter it anew.
-            let is_monitored = method.is_monitored() && !disabled.contains(state);
+            let is_monitored = method.is_monitored();
             let quantum_ns = if is_monitored { MONITOR_NS } else { LOOK_EVERY_NS };
             let mut os_clock_at_ns = now_ns.saturating_add(OS_CLOCK_EVERY_NS);
             let mut is_trusted = true;
