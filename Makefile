@@ -92,9 +92,9 @@ toolchain:
 demo: toolchain ## the main job on the bundled recordings: import one, then replay all
 	@./scripts/setup $(BUILD_PACKAGES)
 	@$(CARGO) build --profile $(DEMO_PROFILE) --package idlewise-cli
-	@echo '$$ idlewise import traces/s-softirq500.perf.data.xz --output target/s-softirq500.parquet'
+	@echo '$$ idlewise log import traces/s-softirq500.perf.data.xz --output target/s-softirq500.parquet'
 	@mkdir -p target
-	@$(DEMO) import traces/s-softirq500.perf.data.xz --output target/s-softirq500.parquet --force
+	@$(DEMO) log import traces/s-softirq500.perf.data.xz --output target/s-softirq500.parquet --force
 	@echo
 	@echo '$$ idlewise replay'
 	@$(DEMO) replay
@@ -274,7 +274,7 @@ test-killed: toolchain ## commands that change settings, killed at each of their
 front-door: toolchain ## run the README's first command and look at what it prints
 	@command=$$(sed -n '/^```sh$$/{n;p;q}' README.md); echo "README: $$command"; \
 	DEMO_PROFILE=dev $$command | grep ' instead of menu' && echo 'README: it prints what it promises'
-	@$(CARGO) run --quiet --package idlewise-cli -- sweep s3://bucket/sweep.toml 2>&1 | grep 'built without buckets'
+	@$(CARGO) run --quiet --package idlewise-cli -- lab sweep s3://bucket/sweep.toml 2>&1 | grep 'built without buckets'
 
 # The command without debug information, since it travels into the virtual machines' memory.
 test-kernel: toolchain ## the kernel modules in real kernels, in QEMU; and these as judges of the replay
@@ -338,8 +338,8 @@ KERNEL_SOURCES = target/kernel-sources
 
 conformance: toolchain ## our ports against the C files of Debian's kernels, and against logged decisions
 	@./scripts/kernel-sources $(KERNEL_SOURCES)
-	$(IDLEWISE) verify sources $(KERNEL_SOURCES)/6.*/
-	$(IDLEWISE) verify decisions conformance/decisions/*.csv.xz
+	$(IDLEWISE) lab verify sources $(KERNEL_SOURCES)/6.*/
+	$(IDLEWISE) lab verify decisions conformance/decisions/*.csv.xz
 	$(CARGO) test --quiet --release --package idlewise-cli --lib millions_of_rows -- --ignored
 
 # Minutes. Prints the patterns of gaps in which hazard does worst against the better of menu and teo.
@@ -358,7 +358,7 @@ hazard-tables: toolchain ## the tables of docs/hazard.md, from recordings and fr
 	@for logs in 'recordings/kept-apart/*' \
 	'recordings/made-with/* traces/b-redis.parquet traces/e-hackbench.parquet traces/s-softirq500.parquet' \
 	'target/generated/simple/*' 'target/generated/other/*'; do echo "== $$logs"; \
-	"$${CARGO_TARGET_DIR:-target}/release/idlewise" arena $$logs --governor menu --governor menu-7.2 --governor teo \
+	"$${CARGO_TARGET_DIR:-target}/release/idlewise" replay --rank $$logs --governor menu --governor menu-7.2 --governor teo \
 	--governor hazard --governor hazard:lambda=0.25; done
 
 .PHONY: hazard-limits
@@ -377,7 +377,7 @@ patch-tables: toolchain ## what docs/patches/teo-mean-6.12.patch does in the rep
 # other tests use: a release takes longer to build than this takes to run.
 conformance-short: toolchain ## the same on fewer decisions
 	@if ./scripts/kernel-sources $(KERNEL_SOURCES); then \
-	$(CARGO) run --quiet --package idlewise-cli -- verify sources --decisions 500000 $(KERNEL_SOURCES)/6.*/; fi
+	$(CARGO) run --quiet --package idlewise-cli -- lab verify sources --decisions 500000 $(KERNEL_SOURCES)/6.*/; fi
 
 # Twice, because the bundled logs are part of the binary whose output is checked.
 golden: toolchain ## rewrite expected outputs and generated documents; review the diff
@@ -388,7 +388,7 @@ golden: toolchain ## rewrite expected outputs and generated documents; review th
 
 studies: toolchain ## run the five studies and rewrite docs/studies
 	@mkdir -p docs/studies
-	$(IDLEWISE) study --pages docs/studies --force
+	$(IDLEWISE) lab study --pages docs/studies --force
 
 .PHONY: install-park
 install-park: toolchain ## build and install idlewise-park for C, and its library for LD_PRELOAD (PREFIX, DESTDIR)

@@ -114,7 +114,7 @@ idlewise.replay(idlewise.bundled(), machines=idlewise.machines(), governors=["me
 def replays(command: str) -> None:
     """Paired runs of the same cells by the command and by the package, alternating, each a whole process."""
     machines = idlewise.machines()
-    line = [command, "arena", "--json", "--governor", "menu", "--governor", "teo"]
+    line = [command, "replay", "--rank", "--json", "--governor", "menu", "--governor", "teo"]
     line += [word for machine in machines for word in ("--machine", machine)]
     theirs: list[float] = []
     ratios: list[float] = []
@@ -122,7 +122,7 @@ def replays(command: str) -> None:
         theirs.append(spent_by(line).cpu_s)
         ratios.append(spent_by([sys.executable, "-c", REPLAY]).cpu_s / theirs[-1])
     print(
-        f"5 bundled logs x {len(machines)} machines x 2 governors x 3 prices: `idlewise arena` takes "
+        f"5 bundled logs x {len(machines)} machines x 2 governors x 3 prices: `idlewise replay --rank` takes "
         f"{statistics.median(theirs):.2f} s of CPU time, the package {statistics.median(ratios):.3f} times that "
         f"(median of {ROUND_COUNT} pairs, {min(ratios):.3f} to {max(ratios):.3f})"
     )
@@ -166,12 +166,12 @@ def sweeps(command: str) -> None:
             manifest.write_text(f'logs = [{listed}]\nmachines = ["all"]\ngovernors = {json.dumps(GOVERNORS)}\n')
 
         def sweep(store: str, jobs: int, environment: dict[str, str] | None = None) -> Spent:
-            return spent_by([command, "sweep", "--jobs", str(jobs), "--store", store, str(manifest)], environment)
+            return spent_by([command, "lab", "sweep", "--jobs", str(jobs), "--store", store, str(manifest)], environment)
 
         few = len(names)
         write(few)
         machines = idlewise.machines()
-        arena = [command, "arena", "--csv", *map(str, paths[:few])]
+        arena = [command, "replay", "--rank", "--csv", *map(str, paths[:few])]
         arena += [word for machine in machines for word in ("--machine", machine)]
         arena += [word for governor in GOVERNORS for word in ("--governor", governor)]
         runs: list[tuple[Spent, Spent, Spent]] = []
@@ -192,7 +192,7 @@ def sweeps(command: str) -> None:
             f"{lane_ns:.1f} ns for each gap of a cell, peak memory {one.peak_bytes / 1e6:.0f} MB"
         )
         print(
-            f"  the same replays by `idlewise arena`, which keeps nothing: {bare.cpu_s:.1f} s; the sweep takes "
+            f"  the same replays by `idlewise replay --rank`, which keeps nothing: {bare.cpu_s:.1f} s; the sweep takes "
             f"{statistics.median(overheads):.3f} times that (median of {PAIR_COUNT} pairs, {min(overheads):.3f} to {max(overheads):.3f})"
         )
         print(
@@ -200,7 +200,7 @@ def sweeps(command: str) -> None:
             f"{max(speedups):.2f}; {os.getloadavg()[0]:.1f} processes ran here)"
         )
         again = sweep(str(folder / "one-0"), 1)
-        status = spent_by([command, "sweep", "status", "--store", str(folder / "one-0"), str(manifest)])
+        status = spent_by([command, "lab", "sweep", "status", "--store", str(folder / "one-0"), str(manifest)])
         print(f"  when all is there: sweep {again.cpu_s:.2f} s of CPU time, status {status.cpu_s:.2f} s")
         if PROGRAM is not None:
             (folder / "server").mkdir()

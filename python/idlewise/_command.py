@@ -58,11 +58,11 @@ def command(*words: Path, check: bool = True, input: str | None = None) -> str:
     return ran.stdout
 
 
-def _json(words: Iterable[Path], options: dict[str, Option], *, check: bool = True) -> dict[str, Any]:
+def _json(name: str, words: Iterable[Path], options: dict[str, Option], *, check: bool = True) -> dict[str, Any]:
     # Options come first, and "--" after them, so that no file is taken for one.
-    first, *rest = words
+    rest = list(words)
     document: dict[str, Any] = json.loads(
-        command(first, *_words({**options, "json": True}), *(["--", *rest] if rest else []), check=check)
+        command(*name.split(), *_words({**options, "json": True}), *(["--", *rest] if rest else []), check=check)
     )
     return document
 
@@ -76,7 +76,7 @@ def _paths(logs: Log | Path | Sequence[Log | Path] | None) -> list[str]:
 
 def info(log: Log | Path) -> dict[str, Any]:
     """What a log or a recording holds: `idlewise info LOG`."""
-    return _json(["info", *_paths(log)], {})
+    return _json("info", _paths(log), {})
 
 
 def machine(name: Path) -> dict[str, Any]:
@@ -86,14 +86,14 @@ def machine(name: Path) -> dict[str, Any]:
 
 
 def import_recording(recording: Path, log: Path, **options: Option) -> dict[str, Any]:
-    """Converts a recording (perf.data, trace.dat, Perfetto, text) to an idle log: `idlewise import`.
+    """Converts a recording (perf.data, trace.dat, Perfetto, text) to an idle log: `idlewise log import`.
 
     Args:
         recording: What to read.
         log: The file to write. `force=True` replaces it.
-        options: See `idlewise import --help`.
+        options: See `idlewise log import --help`.
     """
-    command("import", *_words({**options, "output": log}), "--", recording)
+    command("log", "import", *_words({**options, "output": log}), "--", recording)
     return info(log)
 
 
@@ -106,46 +106,46 @@ def record(log: Path = "trace.dat", *, duration: float = 10, **options: Option) 
 def diff(
     logs: Log | Path | Sequence[Log | Path] | None = None, a: str = "menu", b: str = "menu+min", **options: Option
 ) -> dict[str, Any]:
-    """Where two governors differ, gap by gap, and what that costs: `idlewise diff`.
+    """Where two governors differ, gap by gap, and what that costs: `idlewise replay --compare`.
 
     Args:
         logs: Logs or recordings; by default the bundled ones.
         a: The first governor, also a C file.
         b: The second. Changes are b minus a.
-        options: See `idlewise diff --help`: machine, lambda_mw, latency_limit_us, patch, ...
+        options: See `idlewise replay --compare --help`: machine, lambda_mw, latency_limit_us, patch, ...
     """
-    return _json(["diff", *_paths(logs)], {"governor": [a, b], **options})
+    return _json("replay --compare", _paths(logs), {"governor": [a, b], **options})
 
 
 def oracle(logs: Log | Path | Sequence[Log | Path] | None = None, **options: Option) -> dict[str, Any]:
     """The best there is: a replay of the oracle, which knows each gap in advance: `idlewise replay --governor oracle`."""
-    return _json(["replay", *_paths(logs)], {"governor": "oracle", **options})
+    return _json("replay", _paths(logs), {"governor": "oracle", **options})
 
 
 def arena(logs: Log | Path | Sequence[Log | Path] | None = None, **options: Option) -> dict[str, Any]:
-    """Who wins over logs, machines and prices: `idlewise arena`."""
-    return _json(["arena", *_paths(logs)], options)
+    """Who wins over logs, machines and prices: `idlewise replay --rank`."""
+    return _json("replay --rank", _paths(logs), options)
 
 
 def simulate(machine: Path, workload: Path, **options: Option) -> dict[str, Any]:
-    """Runs a workload on a simulated machine: `idlewise simulate MACHINE WORKLOAD`.
+    """Runs a workload on a simulated machine: `idlewise lab simulate MACHINE WORKLOAD`.
 
     Args:
         machine: An id or a file.
-        workload: A name of `idlewise simulate --list`, a TOML file, or a log.
-        options: See `idlewise simulate --help`: governor, duration_ms, seed, replicates, set, ...
+        workload: A name of `idlewise lab simulate --list`, a TOML file, or a log.
+        options: See `idlewise lab simulate --help`: governor, duration_ms, seed, replicates, set, ...
     """
-    return _json(["simulate", machine, workload], options)
+    return _json("lab simulate", [machine, workload], options)
 
 
 def predict(recording: Path, **options: Option) -> dict[str, Any]:
     """What another governor or setting would do to a recorded workload: `idlewise predict`."""
-    return _json(["predict", recording], options)
+    return _json("predict", [recording], options)
 
 
 def study(name: str, **options: Option) -> dict[str, Any]:
-    """Repeats a study: `idlewise study NAME`."""
-    return _json(["study", name], options)
+    """Repeats a study: `idlewise lab study NAME`."""
+    return _json("lab study", [name], options)
 
 
 def report(output: Path, logs: Log | Path | Sequence[Log | Path] | None = None, **options: Option) -> str:
@@ -155,5 +155,5 @@ def report(output: Path, logs: Log | Path | Sequence[Log | Path] | None = None, 
 
 
 def sweep(manifest: Path, **options: Option) -> dict[str, Any]:
-    """Computes what is missing of a sweep: `idlewise sweep MANIFEST`. Cells that fail are in the result."""
-    return _json(["sweep", manifest], options, check=False)
+    """Computes what is missing of a sweep: `idlewise lab sweep MANIFEST`. Cells that fail are in the result."""
+    return _json("lab sweep", [manifest], options, check=False)

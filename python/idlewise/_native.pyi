@@ -93,7 +93,7 @@ class Log:
 class Runs:
     """The results of a replay."""
     def table(self) -> Table:
-        """A row for each log, machine, governor and λ, with the columns of `idlewise sweep collect`."""
+        """A row for each log, machine, governor and λ, with the columns of `idlewise lab sweep collect`."""
     def gaps(
         self, governor: str, *, log: str | None = None, machine: str | None = None, lambda_: float = 0.25
     ) -> Table:
@@ -144,7 +144,7 @@ class Lanes:
         """What a lane's episode has cost so far, and what the oracle spent in the gaps that are over."""
 
 def open(path: str | PathLike[str]) -> Log:
-    """Opens an idle log, or converts a recording in any format that `idlewise import` reads.
+    """Opens an idle log, or converts a recording in any format that `idlewise log import` reads.
 
     Raises:
         IdlewiseError: If the file cannot be read. The message has its path.

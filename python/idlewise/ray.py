@@ -1,6 +1,6 @@
 """Sweeps on a Ray cluster (`pip install idlewise[ray]`).
 
-A thin layer: each of Ray's tasks computes parts of a manifest with `idlewise sweep --shard`, and puts results where all
+A thin layer: each of Ray's tasks computes parts of a manifest with `idlewise lab sweep --shard`, and puts results where all
 nodes see them: into a bucket or a shared folder. Manifest and cells are the command's, so a sweep can begin on a laptop, move
 to a cluster and be collected anywhere. Nothing but counts goes through the driver.
 """
@@ -50,7 +50,7 @@ def sweep(
         on_progress: Called with the numbers of parts done and of all parts.
 
     Returns:
-        The document of `idlewise sweep --json` (docs/schemas/sweep.json) for the whole sweep.
+        The document of `idlewise lab sweep --json` (docs/schemas/sweep.json) for the whole sweep.
 
     Raises:
         IdlewiseError: If the manifest is wrong, if a part failed as a whole, such as on a full disk, or if nodes have
@@ -109,6 +109,6 @@ def _named(place: str | PathLike[str]) -> str:
 
 def _status(manifest: str, storage: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(
-        command("sweep", "status", "--json", "--store", storage, "--", manifest, check=False)
+        command("lab", "sweep", "status", "--json", "--store", storage, "--", manifest, check=False)
     )
     return document

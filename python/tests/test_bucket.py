@@ -108,7 +108,7 @@ def cell_count(server: Server, bucket: str) -> int:
 
 def begin(server: Server, bucket: str, manifest: pathlib.Path) -> subprocess.Popen[str]:
     """A sweep into the bucket with one worker, when it has written something more than was there."""
-    line = [sys.executable, "-m", "idlewise", "sweep", "--jobs", "1", "--store", f"s3://{bucket}/cells", str(manifest)]
+    line = [sys.executable, "-m", "idlewise", "lab", "sweep", "--jobs", "1", "--store", f"s3://{bucket}/cells", str(manifest)]
     before = cell_count(server, bucket)
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ, text=True)
     while process.poll() is None and cell_count(server, bucket) == before:

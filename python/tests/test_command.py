@@ -31,7 +31,7 @@ def test_figures_are_those_of_the_command_line() -> None:
     command = os.environ.get("IDLEWISE")
     if command is None:
         pytest.skip("the command's JSON: set IDLEWISE to the binary")
-    line = [command, "diff", str(A_IDLE), "--governor", "menu", "--governor", "teo", "--machine", "spr", "--json"]
+    line = [command, "replay", "--compare", str(A_IDLE), "--governor", "menu", "--governor", "teo", "--machine", "spr", "--json"]
     assert json.loads(subprocess.check_output(line)) == idlewise.diff(A_IDLE, "menu", "teo", machine="spr")
 
 
@@ -70,7 +70,7 @@ def test_the_command_is_installed_with_the_package() -> None:
     command = pathlib.Path(sys.executable).with_name("idlewise")
     version = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
     assert version.stdout.startswith("idlewise ")
-    refused = subprocess.run([command, "quiet", "--", "true"], capture_output=True, text=True, check=False)
+    refused = subprocess.run([command, "set", "quiet", "--", "true"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2 and "the Python package does not have this command" in refused.stderr
 
 
@@ -86,7 +86,7 @@ def open_files(pid: int) -> list[str]:
 
 def test_ctrl_c_ends_a_command_and_leaves_no_file(tmp_path: pathlib.Path) -> None:
     output = tmp_path / "long.parquet"
-    line = [sys.executable, "-m", "idlewise", "simulate", "spr", "poisson", "--governor", "menu"]
+    line = [sys.executable, "-m", "idlewise", "lab", "simulate", "spr", "poisson", "--governor", "menu"]
     line += ["--duration-ms", "100000000", "--trace", str(output)]
     process = subprocess.Popen(line, cwd=tmp_path)
     # It makes its files first. Python itself reads the folder when it starts.

@@ -72,7 +72,7 @@ def test_figures_are_those_of_the_command() -> None:
     command = os.environ.get("IDLEWISE")
     if command is None:
         pytest.skip("the command's figures: set IDLEWISE to the binary")
-    line = [command, "arena", A_IDLE, "--machine", "spr", "--governor", "menu", "--governor", "hazard", "--csv"]
+    line = [command, "replay", "--rank", A_IDLE, "--machine", "spr", "--governor", "menu", "--governor", "hazard", "--csv"]
     expected = pl.read_csv(subprocess.check_output(line))
     runs = idlewise.replay(first(), machines=["spr"], governors=["menu", "hazard"])
     found = pl.DataFrame(runs.table())

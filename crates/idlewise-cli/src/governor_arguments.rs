@@ -16,6 +16,9 @@ use crate::role::{BundleRole, Roles, UNCONFINED};
 const ALL: &str = "all";
 const COMPILER: &str = "compiler";
 
+/// Where the help has the options about files.
+const FILES_HEADING: &str = "Governors from C files";
+
 /// Adds the default to the help of `--governor`.
 pub fn with_default(default: &'static str) -> impl FnOnce(Arg) -> Arg {
     move |arg| {
@@ -249,34 +252,30 @@ impl clap::Args for GovernorArguments {
         let option = |id: &'static str, value: &'static str, help: &'static str| {
             Arg::new(id).long(id).value_name(value).help(help).action(ArgAction::Append)
         };
+        let of_files =
+            |arg: Arg| arg.requires("governor").help_heading(FILES_HEADING).hide_short_help(true);
         command
             .arg(option(
                 "governor",
                 "NAME|FILE",
-                "A governor, or its C file or FOLDER/; may be repeated",
+                "A governor (`idlewise governors` lists them), or its C file or FOLDER/; may be repeated",
             ))
-            .arg(
-                option("patch", "FILE", "Apply this patch to a copy of the preceding --governor's C file")
-                    .requires("governor"),
-            )
-            .arg(
-                option(
-                    "kernel",
-                    "VERSION",
-                    "The kernel that the preceding C file is for: 6.1, 6.6, 6.12, 6.18 or 7.2 \
-                     [default: 6.12]",
-                )
-                .requires("governor"),
-            )
-            .arg(
-                option(
-                    "kernel-source",
-                    "DIR",
-                    "A kernel source tree, where the preceding C file is or whose headers it needs",
-                )
-                .requires("governor"),
-            )
-            .arg(
+            .arg(of_files(option(
+                "patch",
+                "FILE",
+                "Apply this patch to a copy of the preceding --governor's C file",
+            )))
+            .arg(of_files(option(
+                "kernel",
+                "VERSION",
+                "The kernel that the preceding C file is for: 6.1, 6.6, 6.12, 6.18 or 7.2 [default: 6.12]",
+            )))
+            .arg(of_files(option(
+                "kernel-source",
+                "DIR",
+                "A kernel source tree, where the preceding C file is or whose headers it needs",
+            )))
+            .arg(of_files(
                 Arg::new("unconfined")
                     .long("unconfined")
                     .value_name("WHAT")
@@ -288,9 +287,8 @@ impl clap::Args for GovernorArguments {
                     .help(
                         "Compile and run C files and shared objects with all your rights instead of \
                          confined; with =compiler only compile them so. For files that you trust",
-                    )
-                    .requires("governor"),
-            )
+                    ),
+            ))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

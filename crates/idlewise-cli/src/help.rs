@@ -1,30 +1,33 @@
 //! The command line as a whole: `idlewise --help` with grouped subcommands, and the text of
 //! `idlewise` without arguments.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::builder::Resettable;
+use clap::{Arg, CommandFactory, FromArgMatches, Parser};
 
 use crate::cmd::{self, GROUPS};
+use crate::names::{Renamed, in_new_words};
 
 const ABOUT: &str = concat!(
-    "Which idle state should that CPU have entered, and what did the wrong one cost? ",
-    "Record what idle CPUs do, replay it under any Linux cpuidle governor on any machine's ",
-    "idle states, and compare each decision with the best one.",
+    "Is a machine slow to respond, or does it draw too much power when it has little to do? ",
+    "idlewise tells you what idle states cost and what to change, tests the change, and applies it. ",
+    "It also records what idle CPUs do, and replays it under any Linux idle governor.",
 );
 
 /// For users who run `idlewise` for the first time.
 const FIRST_STEPS: &str = "\
-idlewise replays what idle CPUs did under any Linux cpuidle governor. To begin:
+idlewise tells you what CPU idle states cost and what to change. To begin:
 
-  idlewise replay                 five bundled recordings under the usual governors
-  sudo idlewise record -d 10      record this machine for ten seconds, into trace.dat
-  idlewise replay trace.dat       the same comparison for your recording
+  idlewise why                    what idle states cost on this machine: ten seconds, no root
+  sudo idlewise advise -d 30      what to change, if anything
+  idlewise replay                 five bundled recordings under the usual idle governors
 
 `idlewise --help` lists all commands; each has `--help` with examples.
 ";
 
-/// Replay idle CPUs under any cpuidle governor
+/// Find out what CPU idle states cost, and what to change
 #[derive(Parser)]
 #[command(name = "idlewise", version, long_about = ABOUT, max_term_width = 100)]
 pub struct Cli {
@@ -39,16 +42,56 @@ pub fn command() -> clap::Command {
     command.help_template(template)
 }
 
-/// Parses the arguments.
+/// Parses the arguments. Also returns the old name in them, if there is one.
 ///
 /// # Errors
 /// Fails if they are invalid, or if they ask for help.
-pub fn parse(
-    arguments: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>,
-) -> Result<Cli, clap::Error> {
-    let mut command = command();
-    let matches = command.try_get_matches_from_mut(arguments)?;
-    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+pub fn parse(arguments: Vec<OsString>) -> (Result<Cli, clap::Error>, Option<&'static Renamed>) {
+    let mut arguments = arguments.into_iter();
+    let program = arguments.next();
+    let (words, renamed) = in_new_words(arguments.collect());
+    let mut command =
+        match words.iter().take_while(|word| *word != "--").any(|word| word == "--help") {
+            true => in_full(command(), &words),
+            false => command(),
+        };
+    let matches = command.try_get_matches_from_mut(program.into_iter().chain(words));
+    let cli = matches.and_then(|matches| {
+        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    });
+    (cli, renamed)
+}
+
+/// Returns the definition for `--help` of the command that the words name. It has everything, in the layout of `-h`,
+/// because clap's own layout for it needs three lines for each option.
+fn in_full(command: clap::Command, words: &[OsString]) -> clap::Command {
+    if let Some((word, rest)) = words.split_first()
+        && let Some(below) = command.find_subcommand(word)
+    {
+        let name = below.get_name().to_owned();
+        return command.mut_subcommand(name, |below| in_full(below, rest));
+    }
+    let about = command.get_long_about().or(command.get_about()).cloned().unwrap_or_default();
+    let after = command.get_after_long_help().or(command.get_after_help()).cloned();
+    command
+        .about(about)
+        .long_about(Resettable::Reset)
+        .after_help(after.unwrap_or_default())
+        .after_long_help(Resettable::Reset)
+        .mut_args(argument_in_full)
+}
+
+fn argument_in_full(argument: Arg) -> Arg {
+    let help = argument.get_long_help().or(argument.get_help());
+    let help = help.map(|help| help.ansi().to_string().replace("\n\n", "\n")).unwrap_or_default();
+    let values = argument.get_possible_values();
+    let argument = argument.long_help(Resettable::Reset).hide_short_help(false);
+    let explained = values.iter().filter_map(|value| Some((value.get_name(), value.get_help()?)));
+    let explained: String = explained.map(|(name, help)| format!("\n- {name}: {help}")).collect();
+    match explained.is_empty() {
+        true => argument.help(help),
+        false => argument.help(format!("{help}{explained}")).hide_possible_values(true),
+    }
 }
 
 /// Returns the text of `idlewise` without arguments.
@@ -90,7 +133,8 @@ mod tests {
     fn no_line_of_a_help_is_longer_than_a_hundred_columns() {
         fn check(command: &clap::Command, name: &str) {
             let mut command = command.clone().term_width(100);
-            for help in [command.render_help(), command.render_long_help()] {
+            let mut full = in_full(command.clone(), &[]);
+            for help in [command.render_help(), full.render_long_help()] {
                 let help = help.to_string();
                 let long = help.lines().find(|line| line.chars().count() > 100);
                 assert_eq!(long, None, "{name} --help");

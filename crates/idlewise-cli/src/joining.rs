@@ -16,7 +16,7 @@ pub struct Joining {
     ///
     /// Groups of a level are separated by /, levels by ;, such as 'package=0-7/8-15;core=0,8/1,9'. A file has one
     /// level in a line. Needed if the log does not say it; recordings of `idlewise record` do.
-    #[arg(long, value_name = "GROUPS|FILE")]
+    #[arg(long, hide_short_help = true, value_name = "GROUPS|FILE")]
     topology: Option<String>,
 }
 

@@ -11,6 +11,7 @@ mod governors;
 mod hazard_scenarios;
 mod help;
 mod joining;
+mod names;
 mod output;
 mod progress;
 mod promoting;
@@ -25,6 +26,7 @@ mod twins;
 mod unpack;
 mod work_folder;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -38,7 +40,13 @@ use crate::screen::say;
 pub fn main() -> ExitCode {
     work_folder::end_with_bundle();
     progress::watch();
-    let outcome = match help::parse(program::arguments()) {
+    let (parsed, renamed) = help::parse(program::arguments());
+    if let Some((old, new)) = renamed {
+        say(format_args!(
+            "idlewise: `{old}` is now `{new}`; the old name works until the next release"
+        ));
+    }
+    let outcome = match parsed {
         Ok(help::Cli { command: Some(command) }) => cmd::run(command, help::command),
         Ok(help::Cli { command: None }) => greet(),
         Err(error) => return report(&error),
@@ -59,7 +67,7 @@ fn report(error: &clap::Error) -> ExitCode {
         // parsed again in a form that is safe to show, without colours.
         let arguments = program::arguments().into_iter();
         let shown = arguments.map(|word| shown_in_line(&word.to_string_lossy()).into_owned());
-        let again = help::parse(shown).err();
+        let again = help::parse(shown.map(OsString::from).collect()).0.err();
         let text = again.as_ref().unwrap_or(error).render().to_string();
         let lines: Vec<String> =
             text.trim_end().lines().map(|line| without_middle(line.to_owned())).collect();

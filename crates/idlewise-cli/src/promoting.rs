@@ -9,7 +9,12 @@ pub struct Promoting {
     /// The timer takes the next enabled state's target residency plus twice its exit latency, as in
     /// the auto-promotion patch of 2019 and in the module's promote=. States are names or indices;
     /// a machine file can do the same with the flag auto-promote.
-    #[arg(long = "promote", value_name = "STATE[,STATE]", value_delimiter = ',')]
+    #[arg(
+        long = "promote",
+        hide_short_help = true,
+        value_name = "STATE[,STATE]",
+        value_delimiter = ','
+    )]
     states: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The common options of `replay` and `diff`: what to replay, on which machines, how to print it.
+//! The common options of `replay` and `replay --compare`: what to replay, on which machines, how to print it.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -32,10 +32,6 @@ pub struct ReplayArguments {
     #[arg(long = "machine", value_name = "NAME|FILE[,...]", value_delimiter = ',')]
     pub machines: Vec<String>,
 
-    /// The kernel's CONFIG_HZ [default: the recording's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
-    pub hz: Option<u32>,
-
     /// The price of delay in mW [default: three prices, 0, ¼ and 1 × polling power]
     #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
     pub lambda_mw: Option<Price>,
@@ -48,19 +44,9 @@ pub struct ReplayArguments {
     #[arg(long = "disable", value_name = "STATE")]
     pub disabled: Vec<String>,
 
-    #[command(flatten)]
-    pub promoting: Promoting,
-
-    /// How long a CPU runs for a tick, in ns, at most a second (assumed)
-    #[arg(long, value_name = "NS", default_value_t = DEFAULT_TICK_WORK_NS, value_parser = clap::value_parser!(u64).range(0..=TICK_WORK_MAX_NS))]
-    pub tick_work_ns: u64,
-
     /// Print one table for each log instead of one for all
     #[arg(long)]
     pub by_log: bool,
-
-    #[command(flatten)]
-    pub unpacking: Unpacking,
 
     #[command(flatten)]
     pub doubts: ShownDoubts,
@@ -72,6 +58,20 @@ pub struct ReplayArguments {
     /// Print the table as CSV instead of text
     #[arg(long)]
     pub csv: bool,
+
+    #[command(flatten)]
+    pub promoting: Promoting,
+
+    /// The kernel's CONFIG_HZ [default: the recording's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    pub hz: Option<u32>,
+
+    /// How long a CPU runs for a tick, in ns, at most a second (assumed)
+    #[arg(long, hide_short_help = true, value_name = "NS", default_value_t = DEFAULT_TICK_WORK_NS, value_parser = clap::value_parser!(u64).range(0..=TICK_WORK_MAX_NS))]
+    pub tick_work_ns: u64,
+
+    #[command(flatten)]
+    pub unpacking: Unpacking,
 }
 
 /// What all commands that replay have.
@@ -142,7 +142,7 @@ impl ReplayArguments {
             if self.promoting.is_asked() && target.machine.arch == Arch::Power {
                 notes.doubt(format!(
                     "{id}: a replay has no SMT siblings, so what they gain when a CPU leaves a lite \
-                     state is in no figure here; `idlewise study promotion` simulates it"
+                     state is in no figure here; `idlewise lab study promotion` simulates it"
                 ));
             }
         }

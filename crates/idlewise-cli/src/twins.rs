@@ -1,4 +1,4 @@
-//! Twins: one recording that is named twice, as itself and as the log that `idlewise import` made of it, or packed and
+//! Twins: one recording that is named twice, as itself and as the log that `idlewise log import` made of it, or packed and
 //! unpacked. They often lie in one folder, and a table of both would count each of its gaps twice.
 //!
 //! A log says the length and the hash of the recording that it was made of, so only a file of that length is hashed. Of

@@ -7,7 +7,7 @@ pub use idlewise_lab::unpack::{byte_count, first_bytes, free_byte_count, is_pack
 pub struct Unpacking {
     /// Unpack a .xz, .gz or .zst recording to at most SIZE bytes, such as 4G [default: 2000 times the
     /// file's size]; never to more than nine tenths of the free space in TMPDIR
-    #[arg(long, value_name = "SIZE", value_parser = byte_count)]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = byte_count)]
     max_unpacked: Option<u64>,
 }
 

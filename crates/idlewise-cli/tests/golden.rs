@@ -51,7 +51,7 @@ fn outputs_are_as_expected() {
         for row in manifest["recording"].as_array().unwrap() {
             let path = |name: &str| Some(format!("traces/{}", row.get(name)?.as_str()?));
             if let (Some(recording), Some(log)) = (path("file"), path("log")) {
-                idlewise(&["import", &recording, "-o", &log, "--force"]);
+                idlewise(&["log", "import", &recording, "-o", &log, "--force"]);
             }
         }
     }
@@ -65,7 +65,10 @@ fn outputs_are_as_expected() {
         assert!(demo.lines().any(|found| found == line), "README shows {line:?}, not so the demo");
     }
     assert_golden(&folder.join("replay-by-log.csv"), &idlewise(&["replay", "--csv"]));
-    assert_golden(&folder.join("diff.txt"), &idlewise(&["diff", "--machine", "spr"]));
+    assert_golden(
+        &folder.join("diff.txt"),
+        &idlewise(&["replay", "--compare", "--machine", "spr"]),
+    );
     let softirq = "traces/s-softirq500.parquet";
     assert_golden(&folder.join("info-s-softirq500.txt"), &idlewise(&["info", softirq]));
 }
@@ -149,7 +152,7 @@ fn contest(store: &Path, governors: &[&str], more: &[&str]) -> serde_json::Value
     logs.sort();
     // Not on the machine that recorded them: a guest whose only state is HLT tells no governor from another.
     let machines = ["--machine", "spr,icx,milan,genoa,skx,skl-client"];
-    let mut line = vec!["arena", "--json", "--store", store.to_str().unwrap()];
+    let mut line = vec!["replay", "--rank", "--json", "--store", store.to_str().unwrap()];
     line.extend(machines);
     line.extend(logs.iter().map(String::as_str));
     line.extend(governors.iter().flat_map(|name| ["--governor", name]));
@@ -298,7 +301,7 @@ fn the_menu_rules_are_compared_in_the_documentation() {
 #[test]
 fn pages_of_studies_are_what_the_command_makes() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    idlewise(&["study", "--pages", folder.path().to_str().unwrap()]);
+    idlewise(&["lab", "study", "--pages", folder.path().to_str().unwrap()]);
     let mut names: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();

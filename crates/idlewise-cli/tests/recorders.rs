@@ -105,7 +105,7 @@ fn record(folder: &Path) -> Result<[Recording; 3], Skipped> {
 fn import(folder: &Path, name: &str, machine: &Path) -> Result<Vec<IdleGap>, Skipped> {
     let log_path = folder.join(format!("{name}.parquet"));
     let import = Command::new(env!("CARGO_BIN_EXE_idlewise"))
-        .args(["import", name, "--force", "-o"])
+        .args(["log", "import", name, "--force", "-o"])
         .arg(&log_path)
         .arg("--recorded-machine")
         .arg(machine)

@@ -55,7 +55,7 @@ pub enum CountsError {
     /// Nothing counts idle states here.
     #[error(
         "no idle driver is active here ({found}), so the kernel counts no idle states; that is usual in \
-         virtual machines: run it on the host, or see `idlewise boot` for what idle CPUs do instead"
+         virtual machines: run it on the host, or see `idlewise lab boot` for what idle CPUs do instead"
     )]
     NoDriver {
         /// What `current_driver` says.

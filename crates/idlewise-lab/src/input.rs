@@ -542,7 +542,7 @@ mod tests {
     const RECORDING: &str =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/a-idle.perf.data.xz");
 
-    /// Otherwise `arena --store` keeps a recording's cells under the hash of what has replaced it.
+    /// Otherwise `replay --rank --store` keeps a recording's cells under the hash of what has replaced it.
     #[test]
     fn the_hash_is_that_of_what_was_read() {
         let folder = tempfile::tempdir().unwrap();

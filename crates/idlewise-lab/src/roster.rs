@@ -8,7 +8,6 @@ use std::sync::Arc;
 use idlewise_core::{Fixed, Governor, GovernorVisitor, Hazard, Lambda, StateTable, TimerOnly};
 use idlewise_linux::{GOVERNORS, GovernorSpec, USUAL, resolve, resolve_for};
 use idlewise_plugin::{Compiler, Confinement, GovernorSource, Plugin, WorkerCommand};
-use idlewise_report::wrap;
 use idlewise_sim::contest::{Cloned, Decider, Player, Price, Role, Visitor};
 use idlewise_sim::replay::{Lane, Setting};
 use idlewise_sim::{Boxed, Machine, RIVALS, Rival};
@@ -247,7 +246,7 @@ impl Choice {
             let ids = GOVERNORS.iter().flat_map(|spec| [spec.name, spec.id]);
             let known = ids.chain(OWN.iter().map(|spec| spec.name)).chain([ORACLE.0]);
             let known = known.chain(RIVALS.iter().map(|rival| rival.name));
-            let hint = did_you_mean(name, known, "`idlewise replay --help` lists them");
+            let hint = did_you_mean(name, known, "`idlewise governors` lists them");
             Failure::new(format_args!("no governor '{name}'; {hint}"))
         })
     }
@@ -450,7 +449,7 @@ pub fn must_decide(choices: &[Choice]) -> Result<()> {
     match choices.iter().find(|choice| matches!(choice.0, Player::Rival(_))) {
         None => Ok(()),
         Some(rival) => Err(Failure::new(format_args!(
-            "{} moves down while a CPU is idle instead of deciding; replay, arena and sweep can show it",
+            "{} moves down while a CPU is idle instead of deciding; only replay, replay --rank and lab sweep can show it",
             rival.name()
         ))),
     }
@@ -512,38 +511,22 @@ const FILES: [(&str, &str); 3] = [
     ("FILE.so", "the same, compiled by you"),
     ("FOLDER/", "a governor of several C files"),
 ];
-/// The column where descriptions begin, and the width of help texts.
-const LIST_INDENT: usize = 24;
-const LIST_WIDTH: usize = 100;
 
-/// Returns the list for the `--help` of commands that know each gap's length in advance.
-pub fn list() -> String {
-    rows(&[ORACLE])
-}
+/// Who can be named: what they are, and each name with its meaning.
+pub type Group = (&'static str, Vec<(&'static str, &'static str)>);
 
-/// Returns the list for commands that also take rules that move down during the idle time.
-pub fn list_with_rivals(with_oracle: bool) -> String {
-    let oracle = with_oracle.then_some(ORACLE);
-    let rivals = RIVALS.iter().map(|rival| (rival.name, rival.meaning));
-    rows(&oracle.into_iter().chain(rivals).collect::<Vec<_>>())
-}
-
-/// Returns the list without governors that need to know the gap.
-pub fn list_of_deciding() -> String {
-    rows(&[])
-}
-
-fn rows(others: &[(&str, &str)]) -> String {
-    let mut text = String::from("Governors (a name without a version means that of Linux 6.12):\n");
+/// Returns everything that `--governor` takes.
+pub fn groups() -> [Group; 5] {
+    let own = |role: Role| OWN.iter().filter(move |spec| spec.role == role);
+    let own = |role| own(role).map(|spec| (spec.name, spec.meaning));
     let ports = GOVERNORS.iter().map(|spec| (spec.id, spec.meaning));
-    let own = OWN.iter().map(|spec| (spec.name, spec.meaning));
-    for (name, meaning) in ports.chain(own).chain(others.iter().copied()).chain(FILES) {
-        // `wrap` cannot start the first line at another column, so it wraps without the name.
-        let meaning = wrap(meaning, LIST_WIDTH - LIST_INDENT, 0);
-        let meaning = meaning.replace('\n', &format!("\n{:LIST_INDENT$}", ""));
-        text += &format!("  {name:21} {meaning}\n");
-    }
-    text
+    [
+        ("governor", ports.chain(own(Role::Governor)).collect()),
+        ("bound", own(Role::Bound).collect()),
+        ("oracle", vec![ORACLE]),
+        ("rival", RIVALS.iter().map(|rival| (rival.name, rival.meaning)).collect()),
+        ("file", FILES.to_vec()),
+    ]
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ pub struct ReplayTarget {
     pub costs: CostModel,
     /// The hash of all fields of the machine.
     pub sha256: String,
-    /// The states that its CPUs share. Only `replay` and `export` replay them.
+    /// The states that its CPUs share. Only `replay` and `log export` replay them.
     pub shared: SharedStates,
     /// The indices of the logs that are replayed on it; `None`: all.
     pub logs: Option<Vec<usize>>,

@@ -1,4 +1,4 @@
-//! What `idlewise boot` prints: the choice of the idle routine, branch by branch.
+//! What `idlewise lab boot` prints: the choice of the idle routine, branch by branch.
 
 use std::fmt::Write;
 

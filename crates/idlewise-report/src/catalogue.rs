@@ -38,30 +38,30 @@ fn replayed() -> Vec<Listed> {
     let given = [Price::Milliwatts(0.0)];
     let prices: Vec<Price> = Price::STANDARD.into_iter().chain(given).collect();
     vec![
-        listed("", "`idlewise replay`", &replay::columns(&prices)),
+        listed("", "`replay`", &replay::columns(&prices)),
         listed("replay", "", &replay::columns(&Price::STANDARD)),
         listed("replay_at_lambda", "", &replay::columns(&given)),
-        listed("", "`idlewise replay` of several logs, log by log", &replay::by_log_columns()),
+        listed("", "`replay` of several logs, log by log", &replay::by_log_columns()),
         listed(
             "replay_promotion",
-            "`idlewise replay --promote`, with the timers and without (`promotion` of `--json`)",
+            "`replay --promote`, with the timers and without (`promotion` of `--json`)",
             &promotion::columns(),
         ),
         listed(
             "replay_shared",
-            "`idlewise replay`, states that CPUs share (`shared` of `--json`)",
+            "`replay`, states that CPUs share (`shared` of `--json`)",
             &shared_states::columns(),
         ),
-        listed("arena", "`idlewise arena`", &arena::columns()),
+        listed("arena", "`replay --rank`", &arena::columns()),
         listed(
             "arena_cells",
-            "`idlewise arena`, cells (`--csv`, and `cells` of `--json`)",
+            "`replay --rank`, cells (`--csv`, and `cells` of `--json`)",
             &arena::cell_columns(),
         ),
-        listed("", "`idlewise sweep`, a cell's file", &cell::file_columns()),
+        listed("", "`lab sweep`, a cell's file", &cell::file_columns()),
         listed(
             "sweep_cells",
-            "`idlewise sweep collect` (`cells` of `--format json`)",
+            "`lab sweep collect` (`cells` of `--format json`)",
             &cell::collected_columns(),
         ),
     ]
@@ -69,18 +69,18 @@ fn replayed() -> Vec<Listed> {
 
 fn simulated(of_studies: Vec<Heading>) -> Vec<Listed> {
     vec![
-        listed("predict_runs", "`idlewise predict`, settings", &predict::run_columns()),
+        listed("predict_runs", "`predict`, settings", &predict::run_columns()),
         listed(
             "predict_tasks",
-            "`idlewise predict`, tasks (`--csv`, and `tasks` of `--json`)",
+            "`predict`, tasks (`--csv`, and `tasks` of `--json`)",
             &predict::task_columns(),
         ),
-        listed("simulate_runs", "`idlewise simulate`, runs", &simulate::run_columns()),
-        listed("simulate_spans", "`idlewise simulate`, spans", &simulate::span_columns()),
-        listed("simulate_states", "`idlewise simulate`, states", &simulate::state_columns()),
+        listed("simulate_runs", "`lab simulate`, runs", &simulate::run_columns()),
+        listed("simulate_spans", "`lab simulate`, spans", &simulate::span_columns()),
+        listed("simulate_states", "`lab simulate`, states", &simulate::state_columns()),
         Listed {
             key: "",
-            title: "`idlewise study`, figures (`--json` has `published_min`, `published_max` and \
+            title: "`lab study`, figures (`--json` has `published_min`, `published_max` and \
                     `difference_ratio`)",
             columns: of_studies,
         },
@@ -91,80 +91,68 @@ fn read() -> Vec<Listed> {
     vec![
         listed(
             "diff_groups",
-            "`idlewise diff`, gaps in groups (`--csv`, and `groups` of `--json`)",
+            "`replay --compare`, gaps in groups (`--csv`, and `groups` of `--json`)",
             &diff::group_columns(),
         ),
         listed(
             "diff_costly_gaps",
-            "`idlewise diff`, the costliest gaps (`costly_gaps` of `--json`)",
+            "`replay --compare`, the costliest gaps (`costly_gaps` of `--json`)",
             &diff::costly_columns(),
         ),
-        listed("info", "`idlewise info`", &info::columns()),
-        listed("histogram", "`idlewise info` of a histogram", &histogram::state_columns()),
-        listed(
-            "histogram_limits",
-            "`idlewise advise` for a histogram",
-            &histogram::limit_columns(),
-        ),
+        listed("info", "`info`", &info::columns()),
+        listed("histogram", "`info` of a histogram", &histogram::state_columns()),
+        listed("histogram_limits", "`advise` for a histogram", &histogram::limit_columns()),
         listed(
             "info_why_menu",
-            "`idlewise info --why-menu` (`why_menu.cpus` of `--json`)",
+            "`info --why-menu` (`why_menu.cpus` of `--json`)",
             &why_menu::columns(),
         ),
-        Listed { key: "", title: "`idlewise export`", columns: export::headings() },
-        listed("validate", "`idlewise validate`", &validate::columns()),
+        Listed { key: "", title: "`log export`", columns: export::headings() },
+        listed("validate", "`log validate`", &validate::columns()),
     ]
 }
 
 fn measured() -> Vec<Listed> {
     vec![
-        listed("measure_ipi", "`idlewise measure ipi`, a CPU and a state", &ipi::columns()),
-        listed("measure_ipi_all", "`idlewise measure ipi`, all of them", &ipi::all_columns()),
-        listed("measure_timer", "`idlewise measure timer`", &timer::columns()),
+        listed("measure_ipi", "`measure ipi`, a CPU and a state", &ipi::columns()),
+        listed("measure_ipi_all", "`measure ipi`, all of them", &ipi::all_columns()),
+        listed("measure_timer", "`measure timer`", &timer::columns()),
         listed(
             "measure_ipi_proxy",
-            "`idlewise measure ipi`, from user space (proxies)",
+            "`measure ipi`, from user space (proxies)",
             &proxy::ipi_columns(),
         ),
         listed(
             "measure_timer_proxy",
-            "`idlewise measure timer`, from user space (a proxy)",
+            "`measure timer`, from user space (a proxy)",
             &proxy::timer_columns(),
         ),
-        listed("measure_states", "`idlewise measure states`", &states::columns()),
-        listed(
-            "measure_residency",
-            "`idlewise measure residency`",
-            &residency::residency_columns(),
-        ),
-        listed("measure_power", "`idlewise measure power`", &residency::power_columns()),
-        listed("measure_switch", "`idlewise measure switch`", &switch::columns()),
-        listed("measure_counters", "`idlewise measure counters`", &counters::columns()),
-        listed("compare", "`idlewise compare`", &compare::columns()),
-        listed("try", "`idlewise try`", &trial::side_columns()),
+        listed("measure_states", "`measure states`", &states::columns()),
+        listed("measure_residency", "`measure residency`", &residency::residency_columns()),
+        listed("measure_power", "`measure power`", &residency::power_columns()),
+        listed("measure_switch", "`measure switch`", &switch::columns()),
+        listed("measure_counters", "`measure counters`", &counters::columns()),
+        listed("compare", "`lab compare`", &compare::columns()),
+        listed("try", "`try`", &trial::side_columns()),
         listed(
             "try_rounds",
-            "`idlewise try`, rounds (`--csv`, and `rounds` of `--json`)",
+            "`try`, rounds (`--csv`, and `rounds` of `--json`)",
             &trial::round_columns(),
         ),
-        listed(
-            "measure_wakes_woken",
-            "`idlewise measure wakes`, by woken CPU",
-            &wakes::woken_columns(),
-        ),
-        listed("measure_wakes_pairs", "`idlewise measure wakes`, by pair", &wakes::pair_columns()),
+        listed("measure_wakes_woken", "`measure wakes`, by woken CPU", &wakes::woken_columns()),
+        listed("measure_wakes_pairs", "`measure wakes`, by pair", &wakes::pair_columns()),
     ]
 }
 
 fn of_this_machine() -> Vec<Listed> {
     vec![
-        listed("why", "`idlewise why`", &why::columns()),
-        listed("watch_cpus", "`idlewise watch`, CPUs or groups of them", &watch::line_columns()),
-        listed("watch_states", "`idlewise watch`, states", &watch::state_columns()),
-        listed("watch_packages", "`idlewise watch`, packages", &watch::package_columns()),
-        listed("advise", "`idlewise advise`", &advise::columns()),
-        listed("machines", "`idlewise machines`", &machines::machine_columns()),
-        listed("machine_states", "`idlewise machines NAME`", &machines::state_columns()),
+        listed("why", "`why`", &why::columns()),
+        listed("watch_cpus", "`watch`, CPUs or groups of them", &watch::line_columns()),
+        listed("watch_states", "`watch`, states", &watch::state_columns()),
+        listed("watch_packages", "`watch`, packages", &watch::package_columns()),
+        listed("advise", "`advise`", &advise::columns()),
+        listed("machines", "`machines`", &machines::machine_columns()),
+        listed("machine_states", "`machines NAME`", &machines::state_columns()),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! One governor on one log and machine, as `idlewise sweep` and `idlewise arena` keep it: what it depends on, and
+//! One governor on one log and machine, as `idlewise lab sweep` and `idlewise replay --rank` keep it: what it depends on, and
 //! what came out. Powers and prices can be applied later, because a replay does not depend on them; only the
 //! oracle does, and governors that are told the price, which therefore have cells for each.
 

@@ -1,4 +1,4 @@
-//! The output of `idlewise compare`: two saved measurements of the same kind side by side, in the
+//! The output of `idlewise lab compare`: two saved measurements of the same kind side by side, in the
 //! form in which patches for idle states are mailed: percentiles of both, and the improvement.
 //!
 //! **Improvement** is how many times better B is than A, less one: A / B − 1 where lower values are
@@ -94,7 +94,7 @@ const VALUES: [&str; 8] =
 
 type C = Column<CompareLine>;
 
-/// Returns the columns of `idlewise compare`.
+/// Returns the columns of `idlewise lab compare`.
 pub fn columns() -> Vec<C> {
     vec![
         C::text("figure", "figure", |row| row.figure.as_str().into()).means("What was measured."),

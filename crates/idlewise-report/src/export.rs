@@ -1,4 +1,4 @@
-//! Describes the columns of `idlewise export`, which are those of the idle log.
+//! Describes the columns of `idlewise log export`, which are those of the idle log.
 //! `idlewise_trace::export` writes them.
 
 use crate::columns::{Heading, Unit};

@@ -10,7 +10,7 @@
 //! | `scale.rs` | the unit and the number of decimals of a column of numbers |
 //! | `parquet.rs` | a table as a Parquet file |
 //! | `arrow.rs` | a table in Arrow's memory |
-//! | `cell.rs` | one governor on one log and machine, as `idlewise sweep` keeps and collects it |
+//! | `cell.rs` | one governor on one log and machine, as `idlewise lab sweep` keeps and collects it |
 //! | `boot.rs` | which idle routine a machine gets at boot, branch by branch |
 //! | `histogram.rs` | what an idle histogram holds, and what limits on the depth would have meant |
 //! | `info.rs` | what a log holds, CPU by CPU |
@@ -19,7 +19,7 @@
 //! | `replay.rs` | the results of a replay: columns, tables and sentences |
 //! | `mail.rs` | [`mail::Mail`]: the results of a replay as text for a mailing list |
 //! | `advise.rs` | what candidates would change on a recording, and which of them pays |
-//! | `arena.rs` | every governor in every cell of `idlewise arena`, and who wins |
+//! | `arena.rs` | every governor in every cell of `idlewise replay --rank`, and who wins |
 //! | `arena_plot.rs` | its plot of energy against delay |
 //! | `page/` | [`page::Page`]: the HTML page of `idlewise report` |
 //! | `forced.rs` | what measurements that force idle states have in common |
@@ -30,7 +30,7 @@
 //! | `residency.rs` | what `idlewise measure residency` and `measure power` measured: the energy model |
 //! | `svg.rs` | what plots share |
 //! | `switch.rs` | what `idlewise measure switch` measured |
-//! | `saved.rs` | [`saved::Saved`]: measurements in files, of which `idlewise compare` reads two |
+//! | `saved.rs` | [`saved::Saved`]: measurements in files, of which `idlewise lab compare` reads two |
 //! | `compare.rs` | two saved measurements side by side |
 //! | `statistics.rs` | medians over runs, and confidence intervals by resampling |
 //! | `proxy.rs` | what `measure ipi` and `measure timer` measured from user space |

@@ -129,7 +129,7 @@ impl Mail<'_> {
         if let Some(bundle) = &self.bundle {
             let _ = write!(
                 text,
-                "\nLogs, governors and outputs are in\n\n  {}\n\nand `idlewise bundle verify FILE` \
+                "\nLogs, governors and outputs are in\n\n  {}\n\nand `idlewise log bundle verify FILE` \
                  repeats them, byte for byte.\n",
                 ascii(bundle)
             );

@@ -1,5 +1,5 @@
 //! Saved measurements: what every `idlewise measure … --json` document has in common, so that
-//! `idlewise compare` can read any of them.
+//! `idlewise lab compare` can read any of them.
 //!
 //! A measurement consists of series. A series holds one figure (such as the wake latency) of one
 //! case (such as CPU 2 woken out of C6), in blocks: groups of values that were measured in a row.

@@ -114,7 +114,9 @@ pub fn span_columns<'a>() -> Vec<Column<Span<'a>>> {
     type C<'a> = Column<Span<'a>>;
     vec![
         C::text("span", "span", |row| row.name.trim_end_matches("_ns").into())
-            .means("What was timed; `idlewise simulate --list` lists the spans of each workload.")
+            .means(
+                "What was timed; `idlewise lab simulate --list` lists the spans of each workload.",
+            )
             .key(),
         C::new(GOVERNOR, |row| row.governor.into()),
         C::count("count", "count", |row| row.spans.count().into()).means("How many."),

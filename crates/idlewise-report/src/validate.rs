@@ -1,4 +1,4 @@
-//! The result of `idlewise validate`, check by check.
+//! The result of `idlewise log validate`, check by check.
 
 use idlewise_trace::validate::Finding;
 
@@ -6,7 +6,7 @@ use crate::{Column, Table};
 
 type C = Column<Finding>;
 
-/// Returns the columns of `idlewise validate`.
+/// Returns the columns of `idlewise log validate`.
 pub fn columns() -> Vec<C> {
     vec![
         C::text("check", "check", |row| row.check.name().into()).means("What is checked.").key(),

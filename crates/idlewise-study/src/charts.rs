@@ -1,4 +1,4 @@
-//! A study on the page of `idlewise study --report`: its own plot, its figures with the range of all its
+//! A study on the page of `idlewise lab study --report`: its own plot, its figures with the range of all its
 //! runs, and for each figure what each input does to it.
 
 use crate::figure::{Line, Study, short};
@@ -37,7 +37,7 @@ fn charts(study: &Study, page: &Page) -> Vec<Chart> {
         title,
         about,
         basis: Some(basis),
-        command: Some(format!("idlewise study {}", study.name)),
+        command: Some(format!("idlewise lab study {}", study.name)),
         drawing,
     };
     let plot = &page.body.plot;

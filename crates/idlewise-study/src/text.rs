@@ -241,7 +241,7 @@ pub fn to_markdown(study: &Study, page: &Page) -> String {
     for sentence in &page.body.judgement {
         let _ = writeln!(text, "{}", wrap(&format!("- {sentence}"), 100, 2));
     }
-    let _ = writeln!(text, "\n`idlewise study {}` computes all this again.\n", study.name);
+    let _ = writeln!(text, "\n`idlewise lab study {}` computes all this again.\n", study.name);
     let _ = writeln!(text, "![{0}]({1}.svg)", page.body.plot.title, study.name);
     let _ = writeln!(
         text,
@@ -281,7 +281,7 @@ pub fn to_markdown(study: &Study, page: &Page) -> String {
     if left_out > 0 {
         let _ = writeln!(
             text,
-            "\n{left_out} more inputs are documented or decide nothing: `idlewise study {} --inputs`.",
+            "\n{left_out} more inputs are documented or decide nothing: `idlewise lab study {} --inputs`.",
             study.name
         );
     }

@@ -59,7 +59,7 @@
 //! # Checking the rebuilt timers
 //!
 //! If a timer ended a gap, the sleep length that was rebuilt for the beginning of the gap must
-//! equal that timer's expiry ([`IdleGap::ended_by_known_timer`]; `idlewise info` and `validate`
+//! equal that timer's expiry ([`IdleGap::ended_by_known_timer`]; `idlewise info` and `log validate`
 //! show the share). In the five bundled recordings this holds in 5105 of 5144 cases. The other 39:
 //!
 //! * 12 are timer-wheel timers that were armed for the other CPU and run by this one. Since 6.9 the

@@ -41,7 +41,7 @@ pub(crate) const GAP_MAX_NS: u64 = 1 << 53;
 
 impl IdleGap {
     /// Returns the first column with a value that is impossible for a gap. The builder drops such
-    /// gaps, the log's reader rejects a length that is too long, and `validate` checks all columns.
+    /// gaps, the log's reader rejects a length that is too long, and `log validate` checks all columns.
     pub fn impossible_column(&self) -> Option<&'static str> {
         let is_time = |ns: Option<u64>| ns.is_none_or(|ns| i64::try_from(ns).is_ok());
         let ends_in_range = self.start_ns.checked_add_unsigned(self.gap_ns).is_some();

@@ -18,11 +18,11 @@ pub enum LogError {
     #[error("{path}: the file is empty")]
     Empty { path: PathBuf },
     #[error(
-        "{path}: not an idle log (no Parquet footer at the end); make one with `idlewise import`"
+        "{path}: not an idle log (no Parquet footer at the end); make one with `idlewise log import`"
     )]
     NotParquet { path: PathBuf },
     #[error(
-        "{path}: a Parquet file, but not an idle log: it has no {missing}; make one with `idlewise \
+        "{path}: a Parquet file, but not an idle log: it has no {missing}; make one with `idlewise log \
          import`"
     )]
     NotIdleLog { path: PathBuf, missing: &'static str },
@@ -31,7 +31,7 @@ pub enum LogError {
     )]
     Workload { path: PathBuf },
     #[error(
-        "{path}: not a workload log: it has no {missing}; make one with `idlewise import --causes`"
+        "{path}: not a workload log: it has no {missing}; make one with `idlewise log import --causes`"
     )]
     NotWorkload { path: PathBuf, missing: &'static str },
     #[error(
@@ -68,7 +68,7 @@ pub enum LogError {
     Scratch { error: std::io::Error },
     #[error(
         "{path}: not written, because it would break the rule that {rule}{}; check the input with \
-         `idlewise validate`, or send it to us",
+         `idlewise log validate`, or send it to us",
         row.map(|row| format!(" (first in row {row})")).unwrap_or_default()
     )]
     Invalid { path: PathBuf, rule: &'static str, row: Option<u64> },

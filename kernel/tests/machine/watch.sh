@@ -17,11 +17,11 @@ idlewise watch --once --interval 0.5 > /tmp/table
 check "watch: prints a table" has /tmp/table 'time by state'
 check "watch: no line is wider than 100" [ -z "$(grep -E '.{101}' /tmp/table)" ]
 
-idlewise settings apply --set latency=0us@1 > /dev/null 2>&1
+idlewise set apply --set latency=0us@1 > /dev/null 2>&1
 idlewise watch --once --json --interval 0.2 > /tmp/limited
 check "watch: shows a latency limit" has /tmp/limited '"latency_limit_ns":0'
 check "watch: says who holds it" has /tmp/limited 'latency=0us@1'
-idlewise settings revert > /dev/null 2>&1
+idlewise set revert > /dev/null 2>&1
 
 # A CPU goes and comes back.
 later "echo 0 > $cpus/cpu1/online; sleep 2; echo 1 > $cpus/cpu1/online"

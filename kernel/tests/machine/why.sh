@@ -1,5 +1,5 @@
 # `idlewise why` and `idlewise advise` on real cpuidle: the kernel's own counts, CPUs and drivers that go away, and
-# advice on a recording of this machine, which `idlewise settings` takes.
+# advice on a recording of this machine, which `idlewise set` takes.
 . /machine/tap
 silent() { "$@" > /dev/null 2>&1; }
 usage() { cat $cpus/cpu$1/cpuidle/state$2/usage; }
@@ -63,9 +63,9 @@ done
 kill $load
 say "$(grep -A2 '^Recommended\|^Leave\|^Nothing' /tmp/advise.txt | tr '\n' ' ')"
 check "advise: recommends a limit for a limit" grep -q '^latency=2us@' /tmp/advice
-check "advise: settings takes the file" silent idlewise settings apply /tmp/advice
+check "advise: settings takes the file" silent idlewise set apply /tmp/advice
 check "advise: and the kernel has it" [ "$(cat $cpus/cpu1/power/pm_qos_resume_latency_us)" = 2 ]
-check "advise: settings gives it back" silent idlewise settings revert
+check "advise: settings gives it back" silent idlewise set revert
 check "advise: an ordinary user needs root" eval 'as_nobody TMPDIR=/tmp idlewise advise -d 1 > /tmp/said; [ "$(wc -l < /tmp/said)" = 1 ]'
 
 # Without a driver there is nothing to count.

@@ -154,7 +154,7 @@ fn pages_follow_from_their_figures() {
     }
 }
 
-/// `idlewise compare` reads what is saved: a block for each run.
+/// `idlewise lab compare` reads what is saved: a block for each run.
 #[test]
 fn what_is_saved_can_be_compared() {
     let saved = "park/idlewise-park-bench/tests/golden/park-result.json";

@@ -52,7 +52,7 @@ pub fn run_throughput() -> Result<(), Box<dyn Error>> {
     let figure =
         |what: &str, unit, measured, goal| Figure { what: what.into(), unit, measured, goal };
     let mut figures = vec![
-        figure("`idlewise import`, the whole process", "MB/s", rate(imports), Goal::None),
+        figure("`idlewise log import`, the whole process", "MB/s", rate(imports), Goal::None),
         figure("linux-perf-data, records alone", "MB/s", rate(walks), Goal::None),
         figure("import / linux-perf-data", "×", median_ratio(walks, imports), Goal::AtLeast(1.0)),
     ];
@@ -100,7 +100,7 @@ pub fn run_memory() -> Result<(), Box<dyn Error>> {
             goal: if is_large { Goal::AtMost(300.0) } else { Goal::None },
         });
         figures.push(Figure {
-            what: format!("`idlewise import`, {megabytes:.0} MB file"),
+            what: format!("`idlewise log import`, {megabytes:.0} MB file"),
             unit: "MB/s",
             measured: megabytes / import.seconds,
             goal: Goal::None,
@@ -138,7 +138,7 @@ pub fn unpacked(name: &str) -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(bytes)
 }
 
-/// The time and memory of a run of `idlewise import`.
+/// The time and memory of a run of `idlewise log import`.
 pub struct ImportRun {
     pub seconds: f64,
     pub peak_byte_count: u64,
@@ -150,12 +150,12 @@ pub fn import(path: &Path, folder: &Path) -> Result<ImportRun, Box<dyn Error>> {
     let log = folder.join("long.parquet");
     let start = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
-    command.arg("import").arg(path).arg("--force").arg("-o").arg(&log);
+    command.args(["log", "import"]).arg(path).arg("--force").arg("-o").arg(&log);
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let (is_success, peak_byte_count) = wait_for_peak(child.id())?;
     let seconds = start.elapsed().as_secs_f64();
     if !is_success {
-        return Err(format!("`idlewise import {}` failed", path.display()).into());
+        return Err(format!("`idlewise log import {}` failed", path.display()).into());
     }
     let opened = idlewise_trace::log::IdleLog::open(&log)?;
     Ok(ImportRun {

@@ -36,7 +36,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
     let megabytes = byte_count as f64 / 1e6;
     let figures = [
         Figure {
-            what: "`idlewise import`, the whole process".into(),
+            what: "`idlewise log import`, the whole process".into(),
             unit: "MB/s",
             measured: megabytes / median(seconds),
             goal: Goal::None,

@@ -63,7 +63,7 @@ pub fn run_all() -> Result<(), Box<dyn Error>> {
     for study in STUDIES {
         let (taken, page) = time(|| study.run(&shelf, &Given::default()));
         page?;
-        figure(format!("study {}", study.name), "s", taken.as_secs_f64(), Goal::AtMost(10.0));
+        figure(format!("lab study {}", study.name), "s", taken.as_secs_f64(), Goal::AtMost(10.0));
     }
     print("simulate: one thread; a simulated Xeon under menu 6.12", &figures);
     Ok(())

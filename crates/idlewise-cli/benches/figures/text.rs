@@ -39,7 +39,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             peak_byte_count = peak_byte_count.max(run.peak_byte_count);
         }
         figures.push(Figure {
-            what: format!("`idlewise import`, {megabytes:.0} MB of {name}"),
+            what: format!("`idlewise log import`, {megabytes:.0} MB of {name}"),
             unit: "MB/s",
             measured: megabytes / median(seconds.iter().copied()),
             goal: Goal::AtLeast(150.0),

@@ -54,7 +54,12 @@ pub fn run() -> Result<(), Box<dyn Error>> {
     let rate = |seconds: &[f64]| megabytes / median(seconds.iter().copied());
     let figure = |what: String, unit, measured, goal| Figure { what, unit, measured, goal };
     let mut figures = vec![
-        figure("`idlewise import`, the whole process".into(), "MB/s", rate(imports), Goal::None),
+        figure(
+            "`idlewise log import`, the whole process".into(),
+            "MB/s",
+            rate(imports),
+            Goal::None,
+        ),
         figure("  its peak memory".into(), "MB", peak_byte_count as f64 / 1e6, Goal::None),
     ];
     if has_trace_cmd {
@@ -68,7 +73,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
     let peak = run.peak_byte_count as f64 / 1e6;
     figures.push(figure(format!("peak memory, {large:.0} MB"), "MB", peak, Goal::AtMost(300.0)));
     figures.push(figure(
-        format!("`idlewise import`, {large:.0} MB"),
+        format!("`idlewise log import`, {large:.0} MB"),
         "MB/s",
         large / run.seconds,
         Goal::None,

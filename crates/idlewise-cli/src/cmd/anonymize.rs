@@ -1,4 +1,4 @@
-//! `idlewise anonymize`: makes a log that can be shared.
+//! `idlewise log anonymize`: makes a log that can be shared.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -25,13 +25,13 @@ const SCHEMA: u32 = 1;
 const EXAMPLES: &str = "\
 Examples:
   # Before mailing a log: what is dropped, and what remains that could still identify
-  idlewise anonymize server.parquet -o mail.parquet
+  idlewise log anonymize server.parquet -o mail.parquet
 
   # The CPU's model matters to the reader, and is no secret
-  idlewise anonymize server.parquet --keep cpu-model -o mail.parquet
+  idlewise log anonymize server.parquet --keep cpu-model -o mail.parquet
 
   # A recording at once; the log that it makes is anonymous
-  idlewise anonymize perf.data -o mail.parquet
+  idlewise log anonymize perf.data -o mail.parquet
 
 Exit status: 0, or 2 if the log can't be read or written.";
 
@@ -155,7 +155,7 @@ pub fn anonymize(
         for gap in gaps {
             shifted.push(anonymized.gap(gap).ok_or_else(|| {
                 Failure::new(format_args!(
-                    "{}: times are too far apart to be shifted; check it with `idlewise validate`",
+                    "{}: times are too far apart to be shifted; check it with `idlewise log validate`",
                     log.path().display()
                 ))
             })?);

@@ -1,7 +1,7 @@
-//! `idlewise arena`: every governor on every log, machine, tick, power shape and price of delay, and who wins.
+//! `idlewise replay --rank`: every governor on every log, machine, tick, power shape and price of delay, and who wins.
 //!
 //! A unit is a log at one HZ on one machine. Its governors are replayed in one pass (`cells/`), and with `--store`
-//! only those that the store lacks. `idlewise sweep` fills the same stores.
+//! only those that the store lacks. `idlewise lab sweep` fills the same stores.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,19 +39,19 @@ const SCHEMA: u32 = 1;
 const EXAMPLES: &str = "\
 Examples:
   # The bundled recordings, six machines, the usual governors
-  idlewise arena
+  idlewise replay --rank
 
   # Recordings of your own, and a C file beside menu and teo
-  idlewise arena *.parquet --governor menu --governor teo --governor ./mine.c
+  idlewise replay --rank *.parquet --governor menu --governor teo --governor ./mine.c
 
   # Does it hold whatever the powers are, and at another tick? Continue where it was interrupted
-  idlewise arena *.parquet --shape flat,default,steep --hz 100,250,1000 --store cells
+  idlewise replay --rank *.parquet --shape flat,default,steep --hz 100,250,1000 --store cells
 
   # Energy against delay, with more of the oracle's front
-  idlewise arena --lambda 0,0.1,0.25,0.5,1,2 --plot arena.svg
+  idlewise replay --rank --lambda 0,0.1,0.25,0.5,1,2 --plot arena.svg
 
   # Every cell, for a program
-  idlewise arena --csv > cells.csv
+  idlewise replay --rank --csv > cells.csv
 
 Exit status: 0, whoever wins; 1 if a governor's file crashed, looped or answered what is no state; 2 on bad
 input.";
@@ -63,7 +63,7 @@ input.";
 /// is told that of each cell.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu, menu-7.2, teo, ladder and hazard")))]
-#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list_with_rivals(false)))]
+#[command(after_long_help = EXAMPLES)]
 pub struct Arena {
     /// Idle logs or recordings [default: the bundled logs]
     logs: Vec<PathBuf>,
@@ -87,7 +87,7 @@ pub struct Arena {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(10..=10_000))]
     hz: Vec<u32>,
 
-    /// Keep results in this folder, and compute only what it lacks; `idlewise sweep` fills the same folders
+    /// Keep results in this folder, and compute only what it lacks; `idlewise lab sweep` fills the same folders
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
 
@@ -102,7 +102,7 @@ pub struct Arena {
     plot: Option<PathBuf>,
 
     /// Replace the plot's file if it exists
-    #[arg(long, requires = "plot")]
+    #[arg(long, hide_short_help = true, requires = "plot")]
     force: bool,
 
     /// Print JSON instead of text: the standings and every cell

@@ -1,4 +1,4 @@
-//! `idlewise boot`: the idle routine that an x86 machine gets at boot, and why.
+//! `idlewise lab boot`: the idle routine that an x86 machine gets at boot, and why.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -25,16 +25,16 @@ const DUMP_BYTE_COUNT_MAX: u64 = 64 << 20;
 const EXAMPLES: &str = "\
 Examples:
   # This machine, under the kernel that runs
-  idlewise boot
+  idlewise lab boot
 
   # The same if it were booted with another command line or kernel
-  idlewise boot --cmdline 'idle=nomwait' --kernel 6.1
+  idlewise lab boot --cmdline 'idle=nomwait' --kernel 6.1
 
   # A machine of which somebody sent a CPUID dump (`cpuid -1 -r`, InstLatx64's, libcpuid's)
-  idlewise boot --cpuid epyc.txt
+  idlewise lab boot --cpuid epyc.txt
 
   # A captured machine: a folder with its proc/cpuinfo, proc/cmdline, sys/hypervisor, ...
-  idlewise boot --sysroot ./captured --cpuid ./captured/cpuid.txt
+  idlewise lab boot --sysroot ./captured --cpuid ./captured/cpuid.txt
 
 The kernel chooses a default idle routine once, at boot: polling, MWAIT or HLT. It is used until a
 cpuidle driver takes over, and for good if none does: where the firmware offers no C-states, and in

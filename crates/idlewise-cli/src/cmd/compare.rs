@@ -1,4 +1,4 @@
-//! `idlewise compare`: two saved measurements side by side.
+//! `idlewise lab compare`: two saved measurements side by side.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -25,17 +25,17 @@ Examples:
   # What MWAIT instead of HALT gains: percentiles, improvement and its interval
   sudo idlewise measure ipi --json > halt.json
   sudo idlewise measure ipi --json > mwait.json     # after a boot with another idle routine
-  idlewise compare halt.json mwait.json
+  idlewise lab compare halt.json mwait.json
 
   # Seven runs of each, so that intervals include how runs differ
-  idlewise compare a1.json b1.json --more-a a[2-7].json --more-b b[2-7].json
+  idlewise lab compare a1.json b1.json --more-a a[2-7].json --more-b b[2-7].json
 
   # Two idle states of one measurement
   sudo idlewise measure timer --state POLL,C0.2 --json > timer.json
-  idlewise compare timer.json timer.json --a POLL --b C0.2
+  idlewise lab compare timer.json timer.json --a POLL --b C0.2
 
   # Every figure, for a program
-  idlewise compare halt.json mwait.json --csv
+  idlewise lab compare halt.json mwait.json --csv
 
 Exit status: 0, whichever is better; 2 if they cannot be compared.";
 

@@ -1,4 +1,4 @@
-//! `idlewise diff`: where two governors differ, gap by gap, and what that costs.
+//! `idlewise replay --compare`: where two governors differ, gap by gap, and what that costs.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -32,19 +32,19 @@ const SCHEMA: u32 = 1;
 const EXAMPLES: &str = "\
 Examples:
   # The released menu and the min() proposed for it, on the bundled recordings
-  idlewise diff
+  idlewise replay --compare
 
   # What teo does better on a recording of yours, and what it does worse
-  idlewise diff perf.data --machine spr --governor menu --governor teo
+  idlewise replay --compare perf.data --machine spr --governor menu --governor teo
 
   # Where menu loses most against the best there is, if delay is free
-  idlewise diff server.parquet --governor menu --governor oracle --lambda-mw 0
+  idlewise replay --compare server.parquet --governor menu --governor oracle --lambda-mw 0
 
   # Every figure, and the costliest gaps of each log, for a program
-  idlewise diff server.parquet --governor menu-6.1 --governor menu-6.12 --json
+  idlewise replay --compare server.parquet --governor menu-6.1 --governor menu-6.12 --json
 
   # What a patch for menu changes, and in which gaps
-  idlewise diff perf.data --kernel-source ~/linux --governor menu.c --governor menu.c --patch my.patch
+  idlewise replay --compare perf.data --kernel-source ~/linux --governor menu.c --governor menu.c --patch my.patch
 
 Exit status: 0, also if they differ; 1 if a governor's file crashed, looped or answered what is no
 state; 2 on bad input.";
@@ -59,7 +59,7 @@ state; 2 on bad input.";
 /// groups, --json also the most expensive single gaps.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu and menu+min")))]
-#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
+#[command(after_long_help = EXAMPLES)]
 pub struct Diff {
     #[command(flatten)]
     governors: GovernorArguments,

@@ -76,7 +76,8 @@ fn write_pages(command: &clap::Command, folder: &Path, force: bool) -> Result<()
     let mut text = Vec::new();
     page.render(&mut text)?;
     let file = output::create(&folder.join(format!("{name}.1")), force, &[])?;
-    output::write(file, String::from_utf8_lossy(&text))?;
+    // `--compare` is a command, and its page has no dashes.
+    output::write(file, String::from_utf8_lossy(&text).replace("replay\\-\\-\\-", "replay\\-"))?;
     let below = command.get_subcommands().filter(|command| !command.is_hide_set());
     for command in below.filter(|command| command.get_name() != "help") {
         write_pages(command, folder, force)?;

@@ -1,4 +1,4 @@
-//! `idlewise import`: turns a recording into an idle log.
+//! `idlewise log import`: turns a recording into an idle log.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -28,31 +28,31 @@ Examples:
   # Record with perf everything that the import uses, then make a log
   perf record -a -k CLOCK_MONOTONIC -e power:cpu_idle,sched:sched_switch,irq_vectors:*_entry,\\
 irq:irq_handler_entry,timer:hrtimer_*,timer:timer_*,timer:tick_stop -- sleep 10
-  idlewise import perf.data -o machine.parquet
+  idlewise log import perf.data -o machine.parquet
 
   # The same with trace-cmd
   trace-cmd record -C mono -e power:cpu_idle -e sched:sched_switch -e irq_vectors \
 -e irq:irq_handler_entry -e timer sleep 10
-  idlewise import trace.dat -o machine.parquet
+  idlewise log import trace.dat -o machine.parquet
 
   # Name the recorded machine, so that its exit latencies can be subtracted from wake-up times
-  idlewise import perf.data --recorded-machine spr --recorded-governor menu -o machine.parquet
+  idlewise log import perf.data --recorded-machine spr --recorded-governor menu -o machine.parquet
 
   # A truncated recording, with the event formats of another one of the same kernel
   perf record -a -e power:cpu_idle,sched:sched_switch,irq_vectors:*_entry,irq:irq_handler_entry,\\
 timer:hrtimer_*,timer:timer_*,timer:tick_stop -o short.perf.data -- sleep 1
-  idlewise import cut.perf.data --formats-from short.perf.data
+  idlewise log import cut.perf.data --formats-from short.perf.data
 
   # A packed recording; replace an older log
-  idlewise import server.perf.data.xz --force
+  idlewise log import server.perf.data.xz --force
 
   # The text of a running trace, or of a trace.dat
-  cat /sys/kernel/tracing/trace > trace.txt; idlewise import trace.txt
-  trace-cmd report -t > report.txt; idlewise import report.txt
+  cat /sys/kernel/tracing/trace > trace.txt; idlewise log import trace.txt
+  trace-cmd report -t > report.txt; idlewise log import report.txt
 
   # What makes tasks run, from a recording with causes
   sudo idlewise record --causes -o run.dat -- ./workload
-  idlewise import --causes run.dat -o run.workload.parquet
+  idlewise log import --causes run.dat -o run.workload.parquet
 
 Exit status: 0, or 2 if the recording can't be used or the log can't be written.";
 

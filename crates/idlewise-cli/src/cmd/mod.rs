@@ -9,17 +9,19 @@ pub mod compare;
 pub mod diff;
 pub mod export;
 pub mod generate;
+pub mod governors;
 pub mod import;
 pub mod info;
+pub mod lab;
+pub mod log;
 pub mod machines;
 pub mod measure;
 mod plugin_worker;
 pub mod predict;
-pub mod quiet;
 pub mod record;
 pub mod replay;
 pub mod report;
-pub mod settings;
+pub mod set;
 pub mod simulate;
 pub mod study;
 pub mod sweep;
@@ -66,47 +68,26 @@ macro_rules! subcommands {
 
 subcommands! {
     definition;
-    "Record" {
-        record: Record,
-        import: Import,
-        info: Info,
-    }
-    "Judge governors" {
-        replay: Replay,
-        diff: Diff,
-        arena: Arena,
-        sweep: Sweep,
-        machines: Machines,
-    }
-    "Simulate" {
-        predict: Predict,
-        simulate: Simulate,
-        study: Study,
-    }
-    "Measure this machine" {
+    "This machine" {
         why: Why,
-        advise: Advise,
-        measure: Measure,
-        compare: Compare,
-        r#try: Try,
-        boot: Boot,
         watch: Watch,
+        advise: Advise,
+        r#try: Try,
+        set: Set,
+        measure: Measure,
     }
-    "Change settings" {
-        settings: Settings,
-        quiet: Quiet,
-    }
-    "Share" {
+    "Recordings" {
+        record: Record,
+        info: Info,
+        replay: Replay,
+        predict: Predict,
         report: Report,
-        export: Export,
-        anonymize: Anonymize,
-        bundle: Bundle(definition),
     }
-    "Check" {
-        validate: Validate,
-        verify: Verify,
-    }
-    "Install" {
+    "More" {
+        lab: Lab,
+        log: Log(definition),
+        governors: Governors,
+        machines: Machines,
         generate: Generate(definition),
     }
 }
@@ -124,7 +105,7 @@ pub fn run(command: Command, definition: Definition) -> Result<ExitCode> {
     // They leave a process of their own behind, or repeat themselves, and for that need a file to start.
     let needs_file = matches!(
         command,
-        Command::Try(_) | Command::Settings(_) | Command::Quiet(_) | Command::Bundle(_)
+        Command::Try(_) | Command::Set(_) | Command::Log(log::Log { what: log::What::Bundle(_) })
     );
     if needs_file && program::is_embedded() {
         return Err(Failure::new(
@@ -142,8 +123,7 @@ pub fn run(command: Command, definition: Definition) -> Result<ExitCode> {
         | Command::Watch(_)
         | Command::Why(_)
         | Command::Advise(_)
-        | Command::Settings(_)
-        | Command::Quiet(_) => {
+        | Command::Set(_) => {
             signals::fail_at_size_limits()?;
         }
         _ => {

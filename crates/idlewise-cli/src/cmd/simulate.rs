@@ -1,4 +1,4 @@
-//! `idlewise simulate`: runs a workload on a simulated machine.
+//! `idlewise lab simulate`: runs a workload on a simulated machine.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -41,26 +41,26 @@ const SCHEMA: u32 = 1;
 const EXAMPLES: &str = "\
 Examples:
   # Request and response over TCP on a Sapphire Rapids, menu against teo
-  idlewise simulate spr tcp-lat --governor menu --governor teo
+  idlewise lab simulate spr tcp-lat --governor menu --governor teo
 
   # The same with the card's interrupts on the next CPU, and 500 us between requests
-  idlewise simulate spr tcp-lat --set irq_offset=1 --set think_ns=500000
+  idlewise lab simulate spr tcp-lat --set irq_offset=1 --set think_ns=500000
 
   # Wake-ups by IPI instead of by a store to the monitored line
-  idlewise simulate spr wakes --set ipi_less=false
+  idlewise lab simulate spr wakes --set ipi_less=false
 
   # A workload of your own, and what it did as an idle log that can be replayed
-  idlewise simulate ./machine.toml ./workload.toml --trace run.parquet
+  idlewise lab simulate ./machine.toml ./workload.toml --trace run.parquet
   idlewise replay run.parquet --machine ./machine.toml
 
   # A timer that gets CPUs out of C1, beside the same without it
-  idlewise simulate spr burst-then-idle --promote C1
+  idlewise lab simulate spr burst-then-idle --promote C1
 
   # The gaps of a recording
-  idlewise simulate spr traces/h-pingpong.parquet
+  idlewise lab simulate spr traces/h-pingpong.parquet
 
   # All workloads and parameters
-  idlewise simulate --list
+  idlewise lab simulate --list
 
 Exit status: 0; 1 if a governor's file crashed, looped or answered what is no state; 2 on bad input
 or a run that would never end.";
@@ -72,7 +72,7 @@ or a run that would never end.";
 /// the same output.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu and teo; menu with --trace")))]
-#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list_of_deciding()))]
+#[command(after_help = EXAMPLES)]
 pub struct Simulate {
     /// The machine: an id listed by `idlewise machines`, or a machine file
     #[arg(required_unless_present = "list")]
@@ -203,7 +203,11 @@ impl Simulate {
             let perfetto = perfetto_path(path);
             let (governor, report) = &runs[0];
             let about = About {
-                command: format!("idlewise simulate {} {}", plan.machine.id, plan.workload.name()),
+                command: format!(
+                    "idlewise lab simulate {} {}",
+                    plan.machine.id,
+                    plan.workload.name()
+                ),
                 machine: &plan.machine,
                 hz: plan.hardware.hz as u32,
                 governor,
@@ -373,7 +377,7 @@ impl Simulate {
         add_machine(&mut notes, &plan.machine, "");
         notes.basis(
             Basis::Assumed,
-            "costs of interrupts, IPIs, stores and switches (`idlewise simulate --list`)",
+            "costs of interrupts, IPIs, stores and switches (`idlewise lab simulate --list`)",
         );
         add_governors(&mut notes, Basis::Calibrated, &plan.choices);
         notes

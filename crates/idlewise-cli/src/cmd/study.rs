@@ -1,4 +1,4 @@
-//! `idlewise study`: published claims confronted with the simulated machine.
+//! `idlewise lab study`: published claims confronted with the simulated machine.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -25,23 +25,23 @@ const SCHEMA: u32 = 2;
 const EXAMPLES: &str = "\
 Examples:
   # All five
-  idlewise study
+  idlewise lab study
 
   # One of them, for a program
-  idlewise study menu-min --json
+  idlewise lab study menu-min --json
 
   # What one of its inputs decides: list the inputs, then set some
-  idlewise study menu-min --inputs
-  idlewise study menu-min --set hz=100 --set package_share=0.75
+  idlewise lab study menu-min --inputs
+  idlewise lab study menu-min --set hz=100 --set package_share=0.75
 
   # A value that is no guess: what is set with a source counts as known
-  idlewise study menu-min --set hz=100 --source 'hz=CONFIG_HZ of the machine'
+  idlewise lab study menu-min --set hz=100 --source 'hz=CONFIG_HZ of the machine'
 
   # The same with charts, as a page to look at
-  idlewise study menu-min --report menu-min.html
+  idlewise lab study menu-min --report menu-min.html
 
   # The pages of docs/studies
-  idlewise study --pages docs/studies --force
+  idlewise lab study --pages docs/studies --force
 
 Exit status: 0, or 2 on bad input.";
 
@@ -108,7 +108,7 @@ impl Study {
             Some(name) => {
                 vec![STUDIES.iter().copied().find(|study| study.name == name).ok_or_else(|| {
                     let known = STUDIES.iter().map(|study| study.name);
-                    let hint = did_you_mean(name, known, "`idlewise study --help` lists them");
+                    let hint = did_you_mean(name, known, "`idlewise lab study --help` lists them");
                     Failure::new(format_args!("no study '{name}'; {hint}"))
                 })?]
             }
@@ -185,7 +185,7 @@ fn governor(id: &str, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
 
 /// Inputs that the user set, each `KEY=VALUE`.
 fn changes(study: &study::Study, texts: &[String]) -> Result<Vec<(&'static str, f64)>> {
-    let list = format!("`idlewise study {} --inputs` lists them", study.name);
+    let list = format!("`idlewise lab study {} --inputs` lists them", study.name);
     let read = |(key, value): (&str, &str)| {
         let text = format!("{key}={value}");
         let Some(input) = study.inputs.iter().find(|input| input.key == key) else {

@@ -110,7 +110,7 @@ pub struct Try {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Print JSON instead of text; `idlewise compare` reads its wall times
+    /// Print JSON instead of text; `idlewise lab compare` reads its wall times
     #[arg(long)]
     json: bool,
 
@@ -570,13 +570,13 @@ fn restore(root: &Root, applied: Applied, place: &str) -> Result<()> {
     let settled = applied.revert().map_err(Failure::new)?.settled;
     if let Some(failed) = settled.failed.first() {
         return Err(Failure::new(format_args!("{place}: {}", failed.error))
-            .with("the settings are not all as they were; as root: idlewise settings revert"));
+            .with("the settings are not all as they were; as root: idlewise set revert"));
     }
     match changed.into_iter().next() {
         None => Ok(()),
         Some((file, Some(now))) => Err(Failure::new(format_args!(
             "{place}: somebody else wrote {now} to {file} meanwhile, so the round was not under this setting; find \
-             out who (idlewise settings status), and try again"
+             out who (idlewise set status), and try again"
         ))),
         Some((file, None)) => Err(Failure::new(format_args!(
             "{place}: {file} is gone, as when a CPU is put offline or the driver changed; try again without that"

@@ -1,4 +1,4 @@
-//! `idlewise validate`: checks whether a log can be trusted.
+//! `idlewise log validate`: checks whether a log can be trusted.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,14 +24,14 @@ const SCHEMA: u32 = 1;
 const EXAMPLES: &str = "\
 Examples:
   # May I trust the log that somebody sent me?
-  idlewise validate server.parquet
+  idlewise log validate server.parquet
 
   # Would an import of this recording be a good log?
-  idlewise validate perf.data
+  idlewise log validate perf.data
 
   # For scripts: the exit status alone, or all findings
-  idlewise validate server.parquet >/dev/null && idlewise replay server.parquet
-  idlewise validate server.parquet --json
+  idlewise log validate server.parquet >/dev/null && idlewise replay server.parquet
+  idlewise log validate server.parquet --json
 
 Exit status: 0 if nothing is wrong (doubts may be), 1 if something is, 2 if the file can't be read.";
 
@@ -142,6 +142,14 @@ impl Validate {
         }
         Ok(status)
     }
+}
+
+/// What `info` says: a verdict in a line.
+pub fn verdict_of(named: &NamedLog) -> Result<String> {
+    let bar = Progress::gaps("validating", named.log.gap_count());
+    let findings = validate(&named.log, &|done| bar.set(done))?;
+    bar.finish();
+    Ok(verdict(named, &findings))
 }
 
 fn verdict(named: &NamedLog, findings: &[Finding]) -> String {

@@ -13,7 +13,8 @@ const SMALL: &str =
 
 /// Simulates a workload under menu and writes its log. Returns what it came to.
 fn simulate(workload: &str, options: &str, log: &str) -> Value {
-    let line = format!("simulate spr {workload} {SMALL} {options} --trace {log} --force --json");
+    let line =
+        format!("lab simulate spr {workload} {SMALL} {options} --trace {log} --force --json");
     json(&line.split_whitespace().collect::<Vec<_>>())
 }
 
@@ -113,9 +114,9 @@ fn the_change_is_written_in_each_form() {
     let limited = ["advise", "traces/h-pingpong.parquet", "--machine", "spr", "--slo", "p99=50us"];
     let arguments = [&limited[..], &["--emit"]].concat();
     for (form, found) in [
-        ("commands", "idlewise settings apply --set 'latency=2us@0'\n"),
+        ("commands", "idlewise set apply --set 'latency=2us@0'\n"),
         ("tuned", "[sysfs]\n/sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us=2\n"),
-        ("systemd", "ExecStart=/usr/bin/idlewise settings apply --set latency=2us@0\n"),
+        ("systemd", "ExecStart=/usr/bin/idlewise set apply --set latency=2us@0\n"),
         ("dropin", "\nlatency=2us@0\n"),
     ] {
         let report = stdout(&[&arguments[..], &[form, "-o", path, "--force"]].concat());

@@ -1,4 +1,4 @@
-//! `idlewise anonymize`: dropped fields are not in the file, and a replay gives the same result.
+//! `idlewise log anonymize`: dropped fields are not in the file, and a replay gives the same result.
 
 use std::fs;
 use std::path::Path;
@@ -62,7 +62,7 @@ fn nothing_that_is_dropped_is_in_the_file() {
     let (telling, anonymous) = (folder.path().join("log.parquet"), folder.path().join("a.parquet"));
     telling_log(&telling);
     let (from, to) = (telling.to_str().unwrap(), anonymous.to_str().unwrap());
-    let document = json(&["anonymize", from, "-o", to, "--json"]);
+    let document = json(&["log", "anonymize", from, "-o", to, "--json"]);
     let dropped = ["command", "source", "kernel", "cpu-model", "machine", "time", "doubts"];
     assert_eq!(document["dropped"], serde_json::json!(dropped));
     for secret in SECRETS {
@@ -87,7 +87,7 @@ fn nothing_that_is_dropped_is_in_the_file() {
         gap.start_ns += shift_ns;
     }
     assert_eq!(after, before);
-    assert!(stdout(&["validate", to]).contains("nothing is wrong"));
+    assert!(stdout(&["log", "validate", to]).contains("nothing is wrong"));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_replay_gives_the_same_numbers() {
         // The same name, because the name is in the output.
         let anonymous = folder.path().join(format!("{name}.parquet"));
         let log = format!("traces/{name}.parquet");
-        stdout(&["anonymize", &log, "-o", anonymous.to_str().unwrap()]);
+        stdout(&["log", "anonymize", &log, "-o", anonymous.to_str().unwrap()]);
         let before = stdout(&["replay", &log, "--csv", "--hz", "250"]);
         let after = stdout(&["replay", anonymous.to_str().unwrap(), "--csv", "--hz", "250"]);
         assert_eq!(before, after);
@@ -111,7 +111,8 @@ fn says_what_was_dropped_and_what_remains() {
     let folder = folder();
     let output = folder.path().join("a.parquet");
     let output = output.to_str().unwrap();
-    let text = stdout(&["anonymize", "traces/a-idle.parquet", "-o", output, "--keep", "cpu-model"]);
+    let text =
+        stdout(&["log", "anonymize", "traces/a-idle.parquet", "-o", output, "--keep", "cpu-model"]);
     let (dropped, remains) = text.split_once("Remains, and could still identify:").unwrap();
     assert!(dropped.contains("- command") && dropped.contains("- time"), "{text}");
     assert!(!dropped.contains("- cpu-model"), "{text}");
@@ -123,7 +124,7 @@ fn says_what_was_dropped_and_what_remains() {
     assert_eq!(metadata["doubts"].as_array().unwrap().len(), 3);
     let other = folder.path().join("b.parquet");
     let other = other.to_str().unwrap();
-    let again = json(&["anonymize", output, "-o", other, "--keep", "cpu-model", "--json"]);
+    let again = json(&["log", "anonymize", output, "-o", other, "--keep", "cpu-model", "--json"]);
     assert_eq!(again["dropped"], serde_json::json!([]), "a second time there is nothing left");
 }
 
@@ -133,9 +134,9 @@ fn refuses_what_it_cannot_do() {
     let output = folder.path().join("a.parquet");
     let output = output.to_str().unwrap();
     let log = "traces/a-idle.parquet";
-    assert_refused(&["anonymize", log, "-o", output, "--keep", "comand"], &["'command'"]);
-    assert_refused(&["anonymize", "README.md", "-o", output], &["README.md"]);
+    assert_refused(&["log", "anonymize", log, "-o", output, "--keep", "comand"], &["'command'"]);
+    assert_refused(&["log", "anonymize", "README.md", "-o", output], &["README.md"]);
     assert!(!Path::new(output).exists(), "nothing half-written");
-    stdout(&["anonymize", log, "-o", output]);
-    assert_refused(&["anonymize", log, "-o", output], &["--force"]);
+    stdout(&["log", "anonymize", log, "-o", output]);
+    assert_refused(&["log", "anonymize", log, "-o", output], &["--force"]);
 }

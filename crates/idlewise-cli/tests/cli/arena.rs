@@ -1,4 +1,4 @@
-//! `idlewise arena`.
+//! `idlewise replay --rank`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use super::sweep::cells_of;
 use super::{failure, json, stdout};
 
-const ONE: [&str; 10] = [
-    "arena",
+const ONE: [&str; 11] = [
+    "replay",
+    "--rank",
     "traces/a-idle.parquet",
     "--machine",
     "spr",
@@ -27,7 +28,7 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn a_cell_costs_what_a_replay_says() {
     let cells = json(&with(&["--json", "--lambda", "0.25"]))["cells"].clone();
-    let replay = [&["replay"], &ONE[1..], &["--lambda-mw", "1000", "--json"]].concat();
+    let replay = [&["replay"], &ONE[2..], &["--lambda-mw", "1000", "--json"]].concat();
     let rows = json(&replay)["rows"].clone();
     for (cell, row) in cells.as_array().unwrap().iter().zip(rows.as_array().unwrap()) {
         assert_eq!(cell["governor"], row["governor"]);
@@ -44,7 +45,8 @@ fn rules_that_move_down_keep_their_promises() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("cells");
     let named = rivals.iter().flat_map(|name| ["--governor", name]);
-    let world = ["arena", "traces/b-redis.parquet", "--machine", "skx", "--shape", "flat,steep"];
+    let world =
+        ["replay", "--rank", "traces/b-redis.parquet", "--machine", "skx", "--shape", "flat,steep"];
     let more = ["--lambda", "0,0.25,1", "--json", "--store", store.to_str().unwrap()];
     let line: Vec<&str> = world.into_iter().chain(more).chain(named).collect();
     let document = json(&line);
@@ -69,7 +71,8 @@ fn rules_that_move_down_keep_their_promises() {
     assert_eq!(cells_of(&store).len(), (rivals.len() + 1) * 2 * 3);
     assert_eq!(json(&line), document);
     let cells = json(&[
-        "arena",
+        "replay",
+        "--rank",
         "traces/b-redis.parquet",
         "--machine",
         "skx",
@@ -97,9 +100,9 @@ fn rules_that_move_down_keep_their_promises() {
 fn rules_that_move_down_are_refused_where_decisions_are_shown() {
     let log = "traces/a-idle.parquet";
     for line in [
-        vec!["diff", log, "--governor", "menu", "--governor", "dpm"],
-        vec!["export", log, "--governor", "dpm", "--format", "csv", "-o", "-"],
-        vec!["simulate", "spr", "pingpong", "--governor", "dpm"],
+        vec!["replay", "--compare", log, "--governor", "menu", "--governor", "dpm"],
+        vec!["log", "export", log, "--governor", "dpm", "--format", "csv", "-o", "-"],
+        vec!["lab", "simulate", "spr", "pingpong", "--governor", "dpm"],
         vec!["replay", log, "--check-recorded", "--governor", "dpm"],
         vec!["report", log, "--governor", "dpm", "-o", "-"],
     ] {
@@ -126,8 +129,16 @@ fn plots_energy_against_delay() {
 #[test]
 fn hazard_is_told_the_price() {
     let arena = |governor: &str| {
-        let arguments =
-            ["arena", "traces/b-redis.parquet", "--machine", "skx", "--lambda", "1", "--csv"];
+        let arguments = [
+            "replay",
+            "--rank",
+            "traces/b-redis.parquet",
+            "--machine",
+            "skx",
+            "--lambda",
+            "1",
+            "--csv",
+        ];
         stdout(&[&arguments[..], &["--governor", governor]].concat()).replace(governor, "hazard")
     };
     assert_eq!(arena("hazard"), arena("hazard:lambda=1"));

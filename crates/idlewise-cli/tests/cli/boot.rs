@@ -1,4 +1,4 @@
-//! `idlewise boot`, on machines of which `crates/idlewise-study/boot-machines` has dumps or files, and the
+//! `idlewise lab boot`, on machines of which `crates/idlewise-study/boot-machines` has dumps or files, and the
 //! kernel module's copy of the rule.
 
 use std::fs;
@@ -82,7 +82,7 @@ fn each_machine_gets_what_its_kernel_chooses() {
     for machine in machines {
         let options = machine.options(folder.path());
         for kernel in ["5.18", "6.1", "6.12", "7.2"] {
-            let mut arguments = vec!["boot", "--json", "--kernel", kernel];
+            let mut arguments = vec!["lab", "boot", "--json", "--kernel", kernel];
             arguments.extend(options.iter().map(String::as_str));
             let document = json(&arguments);
             let place = format!("{} in {kernel}: {document:#}", machine.id);
@@ -110,7 +110,7 @@ fn every_machines_text_fits() {
     for machine in machines() {
         let options = machine.options(folder.path());
         for cmdline in ["", "idle=poll", "cpuidle_haltpoll.force=1"] {
-            let mut arguments = vec!["boot", "--cmdline", cmdline];
+            let mut arguments = vec!["lab", "boot", "--cmdline", cmdline];
             arguments.extend(options.iter().map(String::as_str));
             for line in stdout(&arguments).lines() {
                 assert!(line.chars().count() <= WIDTH, "{}: {line}", machine.id);
@@ -125,7 +125,7 @@ fn says_branch_by_branch_why() {
     let machines = machines();
     let zen3 = machines.iter().find(|machine| machine.id == "ryzen-9-5950x").unwrap();
     let options = zen3.options(folder.path());
-    let mut arguments = vec!["boot"];
+    let mut arguments = vec!["lab", "boot"];
     arguments.extend(options.iter().map(String::as_str));
     assert_eq!(
         stdout(&arguments),
@@ -186,7 +186,7 @@ fn a_captured_machine_has_its_own_command_line_kernel_and_driver() {
         fs::write(file, content).unwrap();
     }
     let place = folder.path().to_str().unwrap();
-    let document = json(&["boot", "--sysroot", place, "--json"]);
+    let document = json(&["lab", "boot", "--sysroot", place, "--json"]);
     assert_eq!(document["name"], "Xeon");
     assert_eq!(document["kernel"], "6.1");
     assert_eq!(document["routine"], "poll");
@@ -197,7 +197,7 @@ fn a_captured_machine_has_its_own_command_line_kernel_and_driver() {
     assert!(doubt.contains("6.8.0-31-generic") && doubt.contains("not compared"), "{doubt}");
 
     // Leaf 5 is in no file, so without idle=poll the answer is open, and says what would close it.
-    let arguments = ["boot", "--sysroot", place, "--cmdline", "", "--kernel", "6.12"];
+    let arguments = ["lab", "boot", "--sysroot", place, "--cmdline", "", "--kernel", "6.12"];
     let text = stdout(&arguments);
     assert!(text.contains("it gets MWAIT C1 or HLT; which one depends on"), "{text}");
     assert!(text.contains("- Unknown: CPUID leaf 5, which /proc/cpuinfo does not show"), "{text}");
@@ -211,7 +211,7 @@ fn a_captured_machine_has_its_own_command_line_kernel_and_driver() {
 #[test]
 fn explains_the_machine_it_runs_on() {
     // Which one that is, and whether it is x86, is not ours to know.
-    let output = idlewise(&["boot", "--json"]);
+    let output = idlewise(&["lab", "boot", "--json"]);
     match output.status.code() {
         Some(0) => {
             let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -228,21 +228,21 @@ fn explains_the_machine_it_runs_on() {
 #[test]
 fn a_wrong_input_is_one_line_that_says_what_to_do() {
     let dump = OwnFile::new("no-dump.txt", "processor: 0\n");
-    let (status, error) = failure(&["boot", "--cpuid", dump.path()]);
+    let (status, error) = failure(&["lab", "boot", "--cpuid", dump.path()]);
     assert_eq!(status, Some(2));
     let expected = "no CPUID leaf 0x0: expected lines like those of `cpuid -1 -r`, ";
     assert!(error.contains(expected), "{error}");
-    let (status, error) = failure(&["boot", "--cpuid", "/nowhere/dump"]);
+    let (status, error) = failure(&["lab", "boot", "--cpuid", "/nowhere/dump"]);
     assert_eq!(status, Some(2));
     assert!(error.starts_with("idlewise: cannot read /nowhere/dump: "), "{error}");
-    let (status, error) = failure(&["boot", "--sysroot", "/nowhere"]);
+    let (status, error) = failure(&["lab", "boot", "--sysroot", "/nowhere"]);
     assert_eq!(status, Some(2));
     assert!(error.starts_with("idlewise: /nowhere is no folder"), "{error}");
     let empty = folder();
-    let (status, error) = failure(&["boot", "--sysroot", empty.path().to_str().unwrap()]);
+    let (status, error) = failure(&["lab", "boot", "--sysroot", empty.path().to_str().unwrap()]);
     assert_eq!(status, Some(2));
     assert!(error.contains("proc/cpuinfo: no x86 CPU in it"), "{error}");
-    let (status, error) = failure(&["boot", "--kernel", "6.6"]);
+    let (status, error) = failure(&["lab", "boot", "--kernel", "6.6"]);
     assert_eq!(status, Some(2));
     assert!(
         error.contains("the rules of 5.18, 6.1, 6.12, 7.2 are known; use the nearest"),

@@ -1,4 +1,4 @@
-//! `idlewise bundle`: what is packed here is verified elsewhere, what was changed is found, and what somebody
+//! `idlewise log bundle`: what is packed here is verified elsewhere, what was changed is found, and what somebody
 //! made to do harm does none.
 
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ impl Made {
 
     fn with(options: &[&str], command: &[&str]) -> Self {
         let made = Made(folder());
-        stdout(&[&["bundle", "-o", &made.path()], options, &["--"], command].concat());
+        stdout(&[&["log", "bundle", "-o", &made.path()], options, &["--"], command].concat());
         made
     }
 
@@ -79,7 +79,7 @@ impl Made {
     }
 
     fn names(&self) -> Vec<String> {
-        let document = json(&["bundle", "list", &self.path(), "--json"]);
+        let document = json(&["log", "bundle", "list", &self.path(), "--json"]);
         let files = document["files"].as_array().unwrap().iter();
         files.map(|file| file["path"].as_str().unwrap().to_owned()).collect()
     }
@@ -87,7 +87,7 @@ impl Made {
     /// The findings of verifying, as `about outcome`.
     fn findings(&self, options: &[&str]) -> Vec<String> {
         let path = self.path();
-        let arguments = [&["bundle", "verify", &path, "--json"], options].concat();
+        let arguments = [&["log", "bundle", "verify", &path, "--json"], options].concat();
         let output = idlewise(&arguments);
         let stderr = String::from_utf8_lossy(&output.stderr);
         let document: Value =
@@ -110,7 +110,7 @@ impl Made {
     /// Asserts that verifying it is refused in one line, and that nothing appears beside it.
     fn assert_refused(&self, options: &[&str], parts: &[&str]) {
         let before = fs::read_dir(self.0.path()).unwrap().count();
-        assert_refused(&[&["bundle", "verify", &self.path()], options].concat(), parts);
+        assert_refused(&[&["log", "bundle", "verify", &self.path()], options].concat(), parts);
         assert_eq!(fs::read_dir(self.0.path()).unwrap().count(), before);
     }
 }
@@ -149,7 +149,7 @@ const ALL_SAME: [&str; 6] = [
 fn a_replay_comes_out_the_same() {
     let made = Made::new(&["replay", LOG, "--machine", "spr"]);
     assert_eq!(made.findings(&[]), ALL_SAME);
-    let text = stdout(&["bundle", "verify", &made.path()]);
+    let text = stdout(&["log", "bundle", "verify", &made.path()]);
     assert!(text.contains("\noutput.csv    the same, byte for byte\n"), "{text}");
     assert!(
         text.contains("Command: idlewise replay --machine spr logs/s-softirq500.parquet"),
@@ -168,21 +168,88 @@ fn a_replay_comes_out_the_same() {
     assert_eq!(csv.as_bytes(), fs::read(folder.join("output.csv")).unwrap());
 }
 
+/// Bundles of earlier versions have the names that commands had.
+#[test]
+fn old_names_in_a_bundle_are_understood() {
+    let two = ["--machine", "spr", "--governor", "menu", "--governor", "teo"];
+    let compared = Made::new(&[&["replay", "--compare", LOG], &two[..]].concat());
+    let ranked = Made::new(&[&["replay", "--rank", LOG], &two[..]].concat());
+    let simulated = Made::new(&["lab", "simulate", "spr", "wakes", "--duration-ms", "1"]);
+    let log = "logs/s-softirq500.parquet";
+    let of = |name: &'static str| [&[name], &two[..], &[log]].concat();
+    let simulate = ["simulate", "--duration-ms", "1", "spr", "wakes"];
+    for (made, old) in [(compared, &of("diff")[..]), (ranked, &of("arena")), (simulated, &simulate)]
+    {
+        let expected = made.findings(&[]);
+        let old = made.with_command(old);
+        assert_eq!(old.findings(&[]), expected);
+        let verified = idlewise(&["log", "bundle", "verify", &old.path()]);
+        assert!(verified.stderr.is_empty(), "nobody typed the old name");
+    }
+}
+
+/// Hints in outputs name commands. They count as the same only in another version.
+#[test]
+fn old_names_in_outputs_of_another_version_are_no_difference() {
+    let made = Made::new(&["lab", "simulate", "spr", "wakes", "--duration-ms", "1"]);
+    let with = |version: Option<&str>, from: &str, to: &str| {
+        let changed = made.changed(|folder| {
+            let edit = |name: &str, change: &dyn Fn(&str) -> String| {
+                let path = folder.join(name);
+                fs::write(&path, change(&fs::read_to_string(&path).unwrap())).unwrap();
+            };
+            edit("output.json", &|text| {
+                assert!(text.contains(from), "{text}");
+                text.replacen(from, to, 1)
+            });
+            edit("bundle.json", &|text| {
+                let mut manifest: Value = serde_json::from_str(text).unwrap();
+                version.iter().for_each(|&version| manifest["version"] = version.into());
+                manifest.to_string()
+            });
+        });
+        changed.findings(&[]).contains(&"output.json same".to_owned())
+    };
+    let (new, old) = ("`idlewise lab simulate --list`", "`idlewise simulate --list`");
+    assert!(with(Some("0.0.9"), new, old));
+    assert!(!with(None, new, old));
+    assert!(!with(Some("0.0.9"), "\"seed\"", "\"seeds\""));
+}
+
 #[test]
 fn a_comparison_a_simulation_and_a_study_come_out_the_same() {
-    let made =
-        Made::new(&["diff", LOG, "--machine", "spr", "--governor", "menu", "--governor", "teo"]);
+    let made = Made::new(&[
+        "replay",
+        "--compare",
+        LOG,
+        "--machine",
+        "spr",
+        "--governor",
+        "menu",
+        "--governor",
+        "teo",
+    ]);
     assert_eq!(made.findings(&[]), TABLES_SAME);
-    let made =
-        Made::new(&["arena", LOG, "--machine", "spr", "--governor", "menu", "--governor", "teo"]);
+    let made = Made::new(&[
+        "replay",
+        "--rank",
+        LOG,
+        "--machine",
+        "spr",
+        "--governor",
+        "menu",
+        "--governor",
+        "teo",
+    ]);
     assert_eq!(made.findings(&[]), TABLES_SAME);
     let without_csv = &TABLES_SAME[..3];
-    let made = Made::new(&["simulate", "spr", "tcp-lat", "--duration-ms", "20", "--seed", "7"]);
+    let made =
+        Made::new(&["lab", "simulate", "spr", "tcp-lat", "--duration-ms", "20", "--seed", "7"]);
     assert_eq!(made.findings(&[]), without_csv);
-    let made = Made::new(&["simulate", "spr", LOG, "--governor", "menu"]);
+    let made = Made::new(&["lab", "simulate", "spr", LOG, "--governor", "menu"]);
     assert_eq!(made.findings(&[]), without_csv);
     assert!(made.names().contains(&"logs/s-softirq500.parquet".to_owned()));
-    let made = Made::new(&["study", "promotion"]);
+    let made = Made::new(&["lab", "study", "promotion"]);
     assert_eq!(made.findings(&[]), without_csv);
     // A recording with causes becomes a workload log.
     let recording = "traces/c-pingpong.trace.dat.xz";
@@ -226,7 +293,7 @@ fn the_same_inputs_give_the_same_bytes() {
         &format!("--machine={}", mine(&other)),
     ]);
     let command =
-        |made: &Made| json(&["bundle", "list", &made.path(), "--json"])["command"].clone();
+        |made: &Made| json(&["log", "bundle", "list", &made.path(), "--json"])["command"].clone();
     assert_eq!(
         command(&a),
         serde_json::json!([
@@ -276,7 +343,7 @@ fn nothing_private_is_in_it() {
     }
     // What was dropped is said, here and in the bundle.
     let text = fs::read_to_string(made.unpacked().join("README.txt")).unwrap();
-    for text in [text, stdout(&["bundle", "list", &made.path()])] {
+    for text in [text, stdout(&["log", "bundle", "list", &made.path()])] {
         assert!(text.contains("- cpu-model of all logs: the CPU's model name"), "{text}");
         assert!(text.contains("Remains, and could still identify:\n- the gaps"), "{text}");
     }
@@ -290,22 +357,28 @@ fn nothing_private_is_in_it() {
 #[test]
 fn measurements_need_consent_and_are_not_repeated() {
     let [halt, mwait] = ["halt", "mwait"].map(|name| format!("{SAVED}/{name}.json"));
-    let compare = ["compare", &halt, &mwait];
+    let compare = ["lab", "compare", &halt, &mwait];
     let place = folder();
     let path = place.path().join("x").to_str().unwrap().to_owned();
-    assert_refused(&[&["bundle", "-o", &path, "--"][..], &compare].concat(), &["--keep-private"]);
+    assert_refused(
+        &[&["log", "bundle", "-o", &path, "--"][..], &compare].concat(),
+        &["--keep-private"],
+    );
     assert!(!Path::new(&path).exists());
     let made = Made::with(&["--keep-private"], &compare);
     assert_eq!(made.findings(&[]), TABLES_SAME);
 
     let measure = ["measure", "switch", "--way", "futex", "--slices", "2", "--slice-ms", "1"];
-    assert_refused(&[&["bundle", "-o", &path, "--"][..], &measure].concat(), &["--keep-private"]);
+    assert_refused(
+        &[&["log", "bundle", "-o", &path, "--"][..], &measure].concat(),
+        &["--keep-private"],
+    );
     let made = Made::with(&["--keep-private"], &measure);
     assert_eq!(made.findings(&[]), ["SHA256SUMS same", "output.json unknown"]);
     // Others can compare it.
     let saved = made.unpacked().join("output.json");
     let saved = saved.to_str().unwrap();
-    assert!(stdout(&["compare", saved, saved]).contains("futex"));
+    assert!(stdout(&["lab", "compare", saved, saved]).contains("futex"));
 }
 
 /// The needed libraries, one `SOURCE` for each that the loader names.
@@ -347,7 +420,7 @@ fn it_is_verified_in_an_empty_root() {
         );
         return;
     }
-    let output = inside(&["/idlewise", "bundle", "verify", "evidence"]);
+    let output = inside(&["/idlewise", "log", "bundle", "verify", "evidence"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(text.matches("the same, byte for byte").count(), 5, "{text}");
@@ -358,7 +431,7 @@ fn it_is_verified_in_an_empty_root() {
 fn it_is_verified_without_an_environment() {
     let made = Made::new(&["replay", LOG, "--machine", "spr", "--governor", "menu"]);
     let output = Command::new(env!("CARGO_BIN_EXE_idlewise"))
-        .args(["bundle", "verify", &made.path()])
+        .args(["log", "bundle", "verify", &made.path()])
         .env_clear()
         .current_dir("/")
         .output()
@@ -385,7 +458,7 @@ fn what_was_changed_is_found() {
         changed.findings(&[]),
         [&ALL_SAME[..3], &["output.csv differs"], &ALL_SAME[4..]].concat()
     );
-    let output = idlewise(&["bundle", "verify", &changed.path()]);
+    let output = idlewise(&["log", "bundle", "verify", &changed.path()]);
     let text = String::from_utf8(output.stdout).unwrap();
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("differs from line 2 on: \"s-softirq500,spr,mine,"), "{text}");
@@ -411,7 +484,7 @@ fn what_was_changed_is_found() {
 
 #[test]
 fn each_damaged_byte_is_found() {
-    let made = Made::new(&["study", "menu-min", "--inputs"]);
+    let made = Made::new(&["lab", "study", "menu-min", "--inputs"]);
     let bytes = made.bytes();
     let content = zstd::decode_all(&bytes[..]).unwrap();
     for at in (0..bytes.len()).step_by(bytes.len() / 40) {
@@ -421,7 +494,7 @@ fn each_damaged_byte_is_found() {
         let is_same = zstd::decode_all(&damaged[..]).is_ok_and(|unpacked| unpacked == content);
         let file = Made(folder());
         fs::write(file.path(), damaged).unwrap();
-        let output = idlewise(&["bundle", "verify", &file.path()]);
+        let output = idlewise(&["log", "bundle", "verify", &file.path()]);
         assert_eq!(output.status.success(), is_same, "byte {at}");
     }
 }
@@ -449,14 +522,14 @@ fn a_hostile_command_reads_and_runs_nothing() {
             "--write-log cannot",
         ),
         (&["replay", "output.txt"], "output.txt in it is not an idle log"),
-        (&["simulate", "spr", "/etc/passwd"], "no file in it"),
-        (&["simulate", "spr", "wakes", "--trace", "/tmp/x"], "--trace cannot"),
-        (&["study", "--pages", "/tmp"], "--pages cannot"),
-        (&["arena", log, "--store", "/tmp"], "--store cannot"),
-        (&["compare", "/etc/passwd", "/etc/passwd"], "no file in it"),
-        (&["compare", log, log, "--more-a", "/etc/passwd"], "no file in it"),
+        (&["lab", "simulate", "spr", "/etc/passwd"], "no file in it"),
+        (&["lab", "simulate", "spr", "wakes", "--trace", "/tmp/x"], "--trace cannot"),
+        (&["lab", "study", "--pages", "/tmp"], "--pages cannot"),
+        (&["replay", "--rank", log, "--store", "/tmp"], "--store cannot"),
+        (&["lab", "compare", "/etc/passwd", "/etc/passwd"], "no file in it"),
+        (&["lab", "compare", log, log, "--more-a", "/etc/passwd"], "no file in it"),
         (&["record", "-o", "/tmp/x"], "cannot hold 'record'"),
-        (&["bundle", "verify", "x"], "cannot hold 'bundle'"),
+        (&["log", "bundle", "verify", "x"], "cannot hold 'log bundle'"),
         (&["plugin-worker", "--unconfined"], "cannot hold 'plugin-worker'"),
         (&["sh", "-c", "touch /tmp/owned"], "cannot hold 'sh'"),
         (&["replay; touch /tmp/owned"], "cannot hold"),
@@ -536,8 +609,8 @@ fn nothing_escapes_from_the_folder() {
     let many: Vec<_> = (0..4097).map(|index| file(&format!("evidence/{index:05}"))).collect();
     archive(&many).assert_refused(&[], &["more than 4096 files"]);
     // What is no bundle at all.
-    assert_refused(&["bundle", "verify", "README.md"], &["README.md"]);
-    assert_refused(&["bundle", "list", LOG], &[LOG]);
+    assert_refused(&["log", "bundle", "verify", "README.md"], &["README.md"]);
+    assert_refused(&["log", "bundle", "list", LOG], &[LOG]);
     // A little of it is a lot of zeros.
     let bomb = Made(folder());
     let mut packer = zstd::Encoder::new(File::create(bomb.path()).unwrap(), 1).unwrap();
@@ -566,7 +639,9 @@ fn hostile_names_are_shown_and_do_nothing() {
     let names = made.names();
     assert!(names.contains(&"logs/a--2J-script--b.parquet".to_owned()), "{names:?}");
     let is_harmless = |text: &str| !text.contains(['\u{1b}', '\u{202e}']);
-    for arguments in [["bundle", "list", &made.path()], ["bundle", "verify", &made.path()]] {
+    for arguments in
+        [["log", "bundle", "list", &made.path()], ["log", "bundle", "verify", &made.path()]]
+    {
         assert!(is_harmless(&stdout(&arguments)));
     }
     // Words of somebody else's.
@@ -577,7 +652,9 @@ fn hostile_names_are_shown_and_do_nothing() {
         manifest["dropped"] = vec![format!("{HOSTILE}\nall is well")].into();
         fs::write(folder.join("bundle.json"), manifest.to_string()).unwrap();
     });
-    for arguments in [["bundle", "list", &changed.path()], ["bundle", "verify", &changed.path()]] {
+    for arguments in
+        [["log", "bundle", "list", &changed.path()], ["log", "bundle", "verify", &changed.path()]]
+    {
         let text = stdout(&arguments);
         assert!(is_harmless(&text) && !text.contains("\nall is well"), "{text}");
     }
@@ -601,7 +678,8 @@ fn code_is_compiled_only_on_demand() {
                  +#define DEEPEST 1\n";
     fs::write(path("my fix.patch"), patch).unwrap();
     let command = [
-        "diff",
+        "replay",
+        "--compare",
         LOG,
         "--machine",
         "spr",
@@ -623,7 +701,7 @@ fn code_is_compiled_only_on_demand() {
     // What is compiled for everybody can be read by everybody.
     let output = path("x");
     assert_refused(
-        &["bundle", "-o", &output, "--", "replay", LOG, "--governor", "./mine.so"],
+        &["log", "bundle", "-o", &output, "--", "replay", LOG, "--governor", "./mine.so"],
         &["./mine.so cannot be in a bundle", "C file"],
     );
 }
@@ -644,17 +722,21 @@ IDLEWISE_GOVERNOR(.select = my_select);
 fn a_failing_command_makes_no_bundle() {
     let place = folder();
     let path = place.path().join("evidence").to_str().unwrap().to_owned();
-    let (status, message) =
-        failure(&["bundle", "-o", &path, "--", "simulate", "spr", "wakes", "--set", "x=1"]);
+    let (status, message) = failure(&[
+        "log", "bundle", "-o", &path, "--", "lab", "simulate", "spr", "wakes", "--set", "x=1",
+    ]);
     assert_eq!(status, Some(2), "{message}");
     assert!(message.contains("no bundle was written"), "{message}");
-    assert_refused(&["bundle", "-o", &path, "--", "replay", "no-such-file"], &["no-such-file"]);
     assert_refused(
-        &["bundle", "-o", &path, "--", "record"],
+        &["log", "bundle", "-o", &path, "--", "replay", "no-such-file"],
+        &["no-such-file"],
+    );
+    assert_refused(
+        &["log", "bundle", "-o", &path, "--", "record"],
         &["a bundle cannot hold 'record'", "replay"],
     );
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
-    let (status, message) = failure(&["bundle", "-o", &path, "replay"]);
+    let (status, message) = failure(&["log", "bundle", "-o", &path, "replay"]);
     assert_eq!(status, Some(2));
     assert!(message.contains("--output <BUNDLE> -- <COMMAND>"), "{message}");
 }
@@ -719,7 +801,7 @@ fn a_signal_ends_it_and_leaves_nothing() {
     let long = endless();
     let scratch = folder();
     let mut running = Command::new(env!("CARGO_BIN_EXE_idlewise"))
-        .args(["bundle", "verify", &long.path()])
+        .args(["log", "bundle", "verify", &long.path()])
         .env("TMPDIR", scratch.path())
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -741,8 +823,8 @@ fn a_signal_ends_it_and_leaves_nothing() {
 
 /// A bundle of a simulation that takes longer than any test.
 fn endless() -> Made {
-    let made = Made::new(&["simulate", "spr", "tcp-lat", "--duration-ms", "1"]);
-    made.with_command(&["simulate", "spr", "tcp-lat", "--duration-ms", "31536000000"])
+    let made = Made::new(&["lab", "simulate", "spr", "tcp-lat", "--duration-ms", "1"]);
+    made.with_command(&["lab", "simulate", "spr", "tcp-lat", "--duration-ms", "31536000000"])
 }
 
 #[test]
@@ -750,7 +832,7 @@ fn a_time_limit_ends_it_and_leaves_nothing() {
     let long = endless();
     let scratch = folder();
     let output = Command::new(env!("CARGO_BIN_EXE_idlewise"))
-        .args(["bundle", "verify", &long.path(), "--max-time", "1s"])
+        .args(["log", "bundle", "verify", &long.path(), "--max-time", "1s"])
         .env("TMPDIR", scratch.path())
         .output()
         .unwrap();
@@ -760,7 +842,7 @@ fn a_time_limit_ends_it_and_leaves_nothing() {
     assert_eq!(message.lines().count(), 1, "{message}");
     assert!(message.contains("took more than 1 s") && message.contains("--max-time"), "{message}");
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
-    let (status, message) = failure(&["bundle", "verify", "x", "--max-time", "0s"]);
+    let (status, message) = failure(&["log", "bundle", "verify", "x", "--max-time", "0s"]);
     assert_eq!(status, Some(2));
     assert!(message.contains("--max-time") && message.contains("such as 90s"), "{message}");
 }
@@ -771,7 +853,7 @@ fn what_was_killed_goes_on_nowhere_and_its_folder_is_removed_by_the_next() {
     let scratch = folder();
     let verify = |made: &Made| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
-        command.args(["bundle", "verify", &made.path()]).env("TMPDIR", scratch.path());
+        command.args(["log", "bundle", "verify", &made.path()]).env("TMPDIR", scratch.path());
         command.stdout(std::process::Stdio::null());
         command
     };
@@ -803,7 +885,7 @@ fn what_was_killed_goes_on_nowhere_and_its_folder_is_removed_by_the_next() {
     while is_there() {
         std::thread::yield_now();
     }
-    let short = Made::new(&["simulate", "spr", "tcp-lat", "--duration-ms", "1"]);
+    let short = Made::new(&["lab", "simulate", "spr", "tcp-lat", "--duration-ms", "1"]);
     assert!(verify(&short).status().unwrap().success());
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
 }
@@ -811,14 +893,14 @@ fn what_was_killed_goes_on_nowhere_and_its_folder_is_removed_by_the_next() {
 /// What an output is compared with may be one line of any length.
 #[test]
 fn a_long_line_takes_no_memory() {
-    let made = Made::new(&["simulate", "spr", "tcp-lat", "--duration-ms", "1"]);
+    let made = Made::new(&["lab", "simulate", "spr", "tcp-lat", "--duration-ms", "1"]);
     let long = made.changed(|folder| {
         File::create(folder.join("output.txt")).unwrap().set_len(96 << 20).unwrap();
     });
     // The program's own address space, and less than the line.
     let output = Command::new("sh")
         .args(["-c", r#"ulimit -v 400000 && exec "$@""#, "sh", env!("CARGO_BIN_EXE_idlewise")])
-        .args(["bundle", "verify", &long.path()])
+        .args(["log", "bundle", "verify", &long.path()])
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -853,7 +935,7 @@ fn another_version_is_judged_by_its_figures() {
         })
     };
     assert_eq!(other(&|_| ()).findings(&[]), ALL_SAME);
-    let text = stdout(&["bundle", "verify", &other(&|_| ()).path()]);
+    let text = stdout(&["log", "bundle", "verify", &other(&|_| ()).path()]);
     assert!(
         text.contains("made by 0.0.9 (a-much-longer") && text.contains("the same figures"),
         "{text}"

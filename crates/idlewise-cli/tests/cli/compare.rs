@@ -1,4 +1,4 @@
-//! `idlewise compare`, on saved measurements of which the result is known.
+//! `idlewise lab compare`, on saved measurements of which the result is known.
 
 use crate::{OwnFile, assert_refused, json, root, stdout};
 
@@ -8,7 +8,7 @@ const MWAIT: &str = "crates/idlewise-cli/tests/saved/mwait.json";
 /// The table that was mailed with the patch which prefers MWAIT to HALT.
 #[test]
 fn prints_the_published_table() {
-    let text = stdout(&["compare", HALT, MWAIT]);
+    let text = stdout(&["lab", "compare", HALT, MWAIT]);
     assert!(text.starts_with("wake latency, same package, no driver: A 9999 values in 50 blocks"));
     let published = [
         ("least", 1.7, 1.2),
@@ -55,8 +55,9 @@ fn runs(of: &str, count: usize) -> Vec<OwnFile> {
 #[test]
 fn copies_of_a_file_are_one_run() {
     let six = [HALT; 6];
-    let more = [&["compare", HALT, HALT, "--json", "--more-a"], &six[..], &["--more-b"], &six[..]]
-        .concat();
+    let more =
+        [&["lab", "compare", HALT, HALT, "--json", "--more-a"], &six[..], &["--more-b"], &six[..]]
+            .concat();
     let document = json(&more);
     assert_eq!((&document["a"]["run_count"], &document["b"]["run_count"]), (&1.into(), &1.into()));
     let lines = document["lines"].as_array().unwrap();
@@ -72,8 +73,9 @@ fn copies_of_a_file_are_one_run() {
 fn runs_compared_with_themselves_show_no_difference() {
     let files = runs(HALT, 6);
     let six: Vec<&str> = files.iter().map(OwnFile::path).collect();
-    let more = [&["compare", HALT, HALT, "--json", "--more-a"], &six[..], &["--more-b"], &six[..]]
-        .concat();
+    let more =
+        [&["lab", "compare", HALT, HALT, "--json", "--more-a"], &six[..], &["--more-b"], &six[..]]
+            .concat();
     let document = json(&more);
     let lines = document["lines"].as_array().unwrap();
     assert_eq!(lines.len(), 12);
@@ -93,7 +95,7 @@ fn runs_compared_with_themselves_show_no_difference() {
 fn several_runs_are_joined() {
     let (a, b) = (runs(HALT, 6), runs(MWAIT, 1));
     let paths = a.iter().map(OwnFile::path);
-    let more = ["compare", HALT, MWAIT, "--json", "--more-b", b[0].path(), "--more-a"];
+    let more = ["lab", "compare", HALT, MWAIT, "--json", "--more-b", b[0].path(), "--more-a"];
     let document = json(&more.into_iter().chain(paths).collect::<Vec<_>>());
     assert_eq!((&document["a"]["run_count"], &document["b"]["run_count"]), (&7.into(), &2.into()));
     let doubts = document["doubts"].to_string();
@@ -101,7 +103,7 @@ fn several_runs_are_joined() {
         doubts.contains("7 runs of A and 2 runs of B do not show how much runs differ"),
         "{doubts}"
     );
-    let wrong = ["compare", HALT, MWAIT, "--more-b", "docs/park/measured.json"];
+    let wrong = ["lab", "compare", HALT, MWAIT, "--more-b", "docs/park/measured.json"];
     assert_refused(
         &wrong,
         &["mwait.json and more: run 1 is a measurement of ipi, run 2 one of park"],
@@ -119,10 +121,10 @@ fn two_settings_of_one_file_can_be_compared() {
     let more = other["series"][0].clone();
     document["series"].as_array_mut().unwrap().push(more);
     let file = OwnFile::new("both.json", document.to_string());
-    let shown = stdout(&["compare", file.path(), file.path(), "--a", "poll", "--b", "C0.2"]);
+    let shown = stdout(&["lab", "compare", file.path(), file.path(), "--a", "poll", "--b", "C0.2"]);
     assert!(shown.starts_with("wake latency, same package, POLL → C0.2: A 9999"), "{shown}");
     assert!(shown.contains("Improvement (99th percentile): 21.74 %"), "{shown}");
-    let wrong = ["compare", file.path(), file.path(), "--a", "C6"];
+    let wrong = ["lab", "compare", file.path(), file.path(), "--a", "C6"];
     assert_refused(&wrong, &["both.json", "nothing was measured of 'C6'", "it has C0.2, POLL"]);
 }
 
@@ -130,7 +132,7 @@ fn two_settings_of_one_file_can_be_compared() {
 #[test]
 fn runs_of_park_are_compared_by_their_medians() {
     let saved = "docs/park/measured.json";
-    let csv = stdout(&["compare", saved, saved, "--csv"]);
+    let csv = stdout(&["lab", "compare", saved, saved, "--csv"]);
     let row =
         csv.lines().find(|line| line.starts_with("wake latency p99,poisson:20,futex,median,"));
     let fields: Vec<&str> = row.unwrap_or_else(|| panic!("{csv}")).split(',').collect();
@@ -145,7 +147,7 @@ fn too_little_for_an_interval_is_said() {
     let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
     document["series"][0]["blocks"].as_array_mut().unwrap().truncate(6);
     let file = OwnFile::new("short.json", document.to_string());
-    let text = stdout(&["compare", HALT, file.path()]);
+    let text = stdout(&["lab", "compare", HALT, file.path()]);
     assert!(text.contains("(no interval)"), "{text}");
     let doubt = "one run of A and one run of B do not show how much runs differ";
     assert!(text.replace("\n  ", " ").contains(doubt), "{text}");
@@ -155,14 +157,20 @@ fn too_little_for_an_interval_is_said() {
 fn refuses_what_can_not_be_compared_with_one_line() {
     let saved = "docs/park/measured.json";
     let kinds = ["(A)", "(B)", "A is a measurement of ipi, B one of park", "two of the same kind"];
-    assert_refused(&["compare", HALT, saved], &kinds);
-    assert_refused(&["compare", HALT, "no-such.json"], &["no-such.json", "No such file"]);
-    assert_refused(&["compare", HALT, "README.md"], &["README.md: no JSON"]);
+    assert_refused(&["lab", "compare", HALT, saved], &kinds);
+    assert_refused(&["lab", "compare", HALT, "no-such.json"], &["no-such.json", "No such file"]);
+    assert_refused(&["lab", "compare", HALT, "README.md"], &["README.md: no JSON"]);
     let machines = OwnFile::new("machines.json", stdout(&["machines", "--json"]));
-    assert_refused(&["compare", HALT, machines.path()], &["not a saved measurement; save one"]);
+    assert_refused(
+        &["lab", "compare", HALT, machines.path()],
+        &["not a saved measurement; save one"],
+    );
     let text = std::fs::read_to_string(root().join(HALT)).unwrap();
     let other = OwnFile::new("other.json", text.replace("wake latency", "another"));
-    assert_refused(&["compare", HALT, other.path()], &["no case in common"]);
+    assert_refused(&["lab", "compare", HALT, other.path()], &["no case in common"]);
     let hostile = OwnFile::new("hostile.json", text.replacen("1900x", "1900x99999999999", 1));
-    assert_refused(&["compare", HALT, hostile.path()], &["hostile.json", "series 1: no block"]);
+    assert_refused(
+        &["lab", "compare", HALT, hostile.path()],
+        &["hostile.json", "series 1: no block"],
+    );
 }

@@ -267,7 +267,7 @@ fn nothing_that_a_governor_writes_gives_it_more_time() {
     let output = Command::new(env!("CARGO_BIN_EXE_idlewise"))
         .current_dir(root())
         .env("XDG_CACHE_HOME", place.path("cache"))
-        .args(["simulate", "spr", "wakes", "--set", "core_count=2", "--governor", &file])
+        .args(["lab", "simulate", "spr", "wakes", "--set", "core_count=2", "--governor", &file])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
@@ -442,6 +442,7 @@ fn without_landlock_nothing_is_compiled_unless_the_user_wants_it() {
     };
     let log = "traces/a-idle.parquet";
     let made = idlewise(&[
+        "log",
         "bundle",
         "-o",
         &bundle,
@@ -455,9 +456,10 @@ fn without_landlock_nothing_is_compiled_unless_the_user_wants_it() {
     ]);
     let made = { made }.output().unwrap();
     assert!(made.status.success(), "{}", words(&made));
-    let verified = without_landlock(&mut idlewise(&["bundle", "verify", &bundle, "--allow-code"]))
-        .output()
-        .unwrap();
+    let verified =
+        without_landlock(&mut idlewise(&["log", "bundle", "verify", &bundle, "--allow-code"]))
+            .output()
+            .unwrap();
     assert_eq!(verified.status.code(), Some(2), "{}", words(&verified));
     assert!(words(&verified).contains("this kernel has no Landlock"), "{}", words(&verified));
 }

@@ -87,7 +87,7 @@ fn counts_this_machine_while_a_command_runs() {
         assert!(is_counted || absent.contains(group) || absent.contains(counter), "{document:#}");
     }
     let saved = crate::OwnFile::new("counters.json", document.to_string());
-    let text = stdout(&["compare", saved.path(), saved.path()]);
+    let text = stdout(&["lab", "compare", saved.path(), saved.path()]);
     assert!(text.contains("Means, or medians of runs"), "{text}");
 }
 

@@ -57,19 +57,19 @@ fn the_status_of_the_command_is_passed_on() {
 fn a_failure_has_its_own_status() {
     let commands: [&[&str]; 15] = [
         &["record", "-o", "no-such-folder/trace.dat", "-d", "1"],
-        &["import", "no-such-file"],
+        &["log", "import", "no-such-file"],
         &["info", "no-such-file"],
         &["replay", "no-such-file"],
         &["replay", "--governor", "no-such-governor"],
-        &["diff", "no-such-file"],
-        &["export", "no-such-file", "--format", "csv"],
-        &["simulate", "no-such-machine", "wakes"],
-        &["study", "no-such-study"],
-        &["validate", "no-such-file"],
-        &["anonymize", "no-such-file", "-o", "log"],
+        &["replay", "--compare", "no-such-file"],
+        &["log", "export", "no-such-file", "--format", "csv"],
+        &["lab", "simulate", "no-such-machine", "wakes"],
+        &["lab", "study", "no-such-study"],
+        &["log", "validate", "no-such-file"],
+        &["log", "anonymize", "no-such-file", "-o", "log"],
         &["measure", "ipi", "--sysroot", "no-such-folder"],
         &["machines", "no-such-machine"],
-        &["verify", "decisions", "no-such-file"],
+        &["lab", "verify", "decisions", "no-such-file"],
         &["no-such-command"],
     ];
     for arguments in commands {

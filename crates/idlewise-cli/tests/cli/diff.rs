@@ -1,4 +1,4 @@
-//! `idlewise diff`.
+//! `idlewise replay --compare`.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ fn group<'d>(document: &'d Value, by: &str, group: &str) -> &'d Value {
 
 #[test]
 fn without_arguments_it_compares_menu_with_min_on_the_bundled_logs_and_fits_the_screen() {
-    let text = stdout(&["diff"]);
+    let text = stdout(&["replay", "--compare"]);
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
@@ -33,7 +33,7 @@ fn changes_are_those_of_replay() {
     for (a, b) in pairs {
         let governors = ["--governor", a, "--governor", b, "--json"];
         let replayed = json(&[&["replay"], &governors[..]].concat());
-        let compared = json(&[&["diff"], &governors[..]].concat());
+        let compared = json(&[&["replay", "--compare"], &governors[..]].concat());
         let rows = compared["groups"].as_array().unwrap();
         let alls: Vec<&Value> = rows.iter().filter(|row| row["by"] == "all").collect();
         assert_eq!(alls.len(), 10);
@@ -61,7 +61,7 @@ fn changes_are_those_of_replay() {
 
 #[test]
 fn says_what_min_saves_and_in_which_gaps() {
-    let document = json(&["diff", SOFTIRQ, "--machine", "spr", "--json"]);
+    let document = json(&["replay", "--compare", SOFTIRQ, "--machine", "spr", "--json"]);
     let all = group(&document, "all", "all");
     let number = |row: &Value, column: &str| row[column].as_f64().unwrap();
     // With the tick stopped, interrupts every 500 µs (seed s1) no longer pay for C6.
@@ -93,8 +93,18 @@ fn says_what_min_saves_and_in_which_gaps() {
 #[test]
 fn gains_seen_from_the_other_side_are_losses() {
     let all = |a: &str, b: &str| {
-        let arguments =
-            ["diff", SOFTIRQ, "--machine", "skx", "--governor", a, "--governor", b, "--json"];
+        let arguments = [
+            "replay",
+            "--compare",
+            SOFTIRQ,
+            "--machine",
+            "skx",
+            "--governor",
+            a,
+            "--governor",
+            b,
+            "--json",
+        ];
         group(&json(&arguments), "all", "all").clone()
     };
     let (ahead, back) = (all("menu", "teo"), all("teo", "menu"));
@@ -107,8 +117,17 @@ fn gains_seen_from_the_other_side_are_losses() {
 
 #[test]
 fn nothing_is_saved_against_the_oracle() {
-    let arguments =
-        ["diff", "--governor", "oracle", "--governor", "teo", "--lambda-mw", "500", "--json"];
+    let arguments = [
+        "replay",
+        "--compare",
+        "--governor",
+        "oracle",
+        "--governor",
+        "teo",
+        "--lambda-mw",
+        "500",
+        "--json",
+    ];
     let document = json(&arguments);
     for row in document["groups"].as_array().unwrap() {
         let (saved, lost) = (row["saved_uj"].as_f64().unwrap(), row["lost_uj"].as_f64().unwrap());
@@ -119,7 +138,8 @@ fn nothing_is_saved_against_the_oracle() {
 
 #[test]
 fn says_so_if_they_decide_alike() {
-    let arguments = ["diff", SOFTIRQ, "--governor", "menu", "--governor", "menu-6.12"];
+    let arguments =
+        ["replay", "--compare", SOFTIRQ, "--governor", "menu", "--governor", "menu-6.12"];
     let text = stdout(&arguments);
     let said = "menu and menu-6.12 take the same course in all 10144 gaps.";
     assert_eq!(text.matches(said).count(), 2, "{text}");
@@ -130,7 +150,7 @@ fn says_so_if_they_decide_alike() {
 fn the_same_input_gives_the_same_bytes_on_any_number_of_threads() {
     let runs = ["1", "2", "5"].map(|count| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_idlewise"));
-        command.args(["diff", "--json"]).env("RAYON_NUM_THREADS", count);
+        command.args(["replay", "--compare", "--json"]).env("RAYON_NUM_THREADS", count);
         command.output().unwrap().stdout
     });
     assert!(!runs[0].is_empty() && runs.windows(2).all(|pair| pair[0] == pair[1]));
@@ -138,7 +158,7 @@ fn the_same_input_gives_the_same_bytes_on_any_number_of_threads() {
 
 #[test]
 fn disabled_states_and_latency_limits_are_kept() {
-    let base = ["diff", SOFTIRQ, "--machine", "spr", "--csv"];
+    let base = ["replay", "--compare", SOFTIRQ, "--machine", "spr", "--csv"];
     let csv = |extra: &[&str]| stdout(&[&base[..], extra].concat());
     assert!(csv(&[]).contains("C6"));
     assert!(!csv(&["--disable", "c6"]).contains("C6"));
@@ -147,7 +167,8 @@ fn disabled_states_and_latency_limits_are_kept() {
 
 #[test]
 fn by_log_shows_each_log_alone() {
-    let arguments = ["diff", "--machine", "spr", "--governor", "menu", "--governor", "teo"];
+    let arguments =
+        ["replay", "--compare", "--machine", "spr", "--governor", "menu", "--governor", "teo"];
     let text = stdout(&[&arguments[..], &["--by-log"]].concat());
     assert_eq!(text.matches("By gap length:").count(), 5, "{text}");
     assert!(!text.contains("By log:"));
@@ -156,12 +177,14 @@ fn by_log_shows_each_log_alone() {
 #[test]
 fn refuses_other_than_two_governors() {
     let two = ["two governors", "'menu'", "second --governor"];
-    assert_refused(&["diff", "--governor", "menu"], &two);
-    let three = ["diff", "--governor", "menu", "--governor", "teo", "--governor", "ladder"];
+    assert_refused(&["replay", "--compare", "--governor", "menu"], &two);
+    let three =
+        ["replay", "--compare", "--governor", "menu", "--governor", "teo", "--governor", "ladder"];
     assert_refused(&three, &["two governors", "'ladder'", "idlewise replay"]);
-    let unknown = ["diff", "--governor", "menu", "--governor", "tea"];
+    let unknown = ["replay", "--compare", "--governor", "menu", "--governor", "tea"];
     assert_refused(&unknown, &["no governor 'tea'", "did you mean 'teo'"]);
-    let fixed = ["diff", "--machine", "spr", "--governor", "menu", "--governor", "fixed=C9"];
+    let fixed =
+        ["replay", "--compare", "--machine", "spr", "--governor", "menu", "--governor", "fixed=C9"];
     assert_refused(&fixed, &["C9"]);
-    assert_refused(&["diff", "no-such.parquet"], &["no-such.parquet"]);
+    assert_refused(&["replay", "--compare", "no-such.parquet"], &["no-such.parquet"]);
 }

@@ -6,24 +6,28 @@ use std::path::{Path, PathBuf};
 use crate::root;
 
 /// All pages of the project: the guide and each folder's README.
-fn pages() -> Vec<PathBuf> {
-    fn add(folder: &Path, pages: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            // Expected outputs of tests are pages of other folders.
-            let is_others = ["target", "tests", "node_modules"].contains(&name.as_str());
-            let is_ours = !name.starts_with('.') && !is_others;
-            if path.is_dir() && !path.is_symlink() && is_ours {
-                add(&path, pages);
-            } else if name.ends_with(".md") {
-                pages.push(path);
-            }
+pub fn pages() -> Vec<PathBuf> {
+    let mut pages = Vec::new();
+    files(&root(), &mut pages);
+    pages.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    pages
+}
+
+/// Adds a file, or all files of a folder but those that we did not write.
+pub fn files(path: &Path, found: &mut Vec<PathBuf>) {
+    if !path.is_dir() {
+        found.push(path.to_owned());
+        return;
+    }
+    for entry in fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        // Expected outputs of tests are pages of other folders.
+        let is_others = ["target", "tests", "node_modules"].contains(&name.as_str());
+        if !name.starts_with('.') && !is_others && !path.is_symlink() {
+            files(&path, found);
         }
     }
-    let mut pages = Vec::new();
-    add(&root(), &mut pages);
-    pages
 }
 
 /// The links of a page: targets of `](...)` outside of code.

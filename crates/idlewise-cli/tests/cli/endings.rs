@@ -99,6 +99,7 @@ fn an_output_on_its_way_leaves_nothing() {
             let place = Place::new();
             let years = "31536000000";
             let mut command = place.command(&[
+                "lab",
                 "simulate",
                 "spr",
                 "wakes",
@@ -139,7 +140,7 @@ fn an_unpacked_recording_has_no_name_and_leaves_nothing() {
         let recording = root().join("traces/s-softirq500.perf.data.xz");
         let recording = recording.to_str().unwrap();
         let mut command =
-            place.command(&["import", recording, "-o", "out", "--formats-from", "formats"]);
+            place.command(&["log", "import", recording, "-o", "out", "--formats-from", "formats"]);
         let mut running = Running::start(&mut command);
         // The first is done when the command opens the second.
         let _writer = File::options().write(true).open(fifo).unwrap();
@@ -214,9 +215,9 @@ fn a_compiler_at_work_is_stopped_and_leaves_nothing() {
 fn a_recording_that_comes_through_a_pipe_leaves_nothing() {
     let bytes = crate::recording("b-redis");
     let commands: [&[&str]; 5] = [
-        &["import", "pipe", "-o", "out"],
-        &["anonymize", "pipe", "-o", "out"],
-        &["export", "pipe", "--format", "arrow", "-o", "out"],
+        &["log", "import", "pipe", "-o", "out"],
+        &["log", "anonymize", "pipe", "-o", "out"],
+        &["log", "export", "pipe", "--format", "arrow", "-o", "out"],
         &["replay", "pipe", "--machine", "spr", "--governor", "menu", "--write-log", "out"],
         &["info", "pipe"],
     ];
@@ -241,10 +242,11 @@ fn a_pipe_gives_the_same_as_a_file() {
     let bytes = crate::recording("b-redis");
     let place = Place::new();
     fs::write(place.path("file"), &bytes).unwrap();
-    let file = place.command(&["import", "file", "-o", "a.parquet"]).output().unwrap();
+    let file = place.command(&["log", "import", "file", "-o", "a.parquet"]).output().unwrap();
     assert!(file.status.success());
     let fifo = place.fifo("pipe");
-    let mut running = Running::start(&mut place.command(&["import", "pipe", "-o", "b.parquet"]));
+    let mut running =
+        Running::start(&mut place.command(&["log", "import", "pipe", "-o", "b.parquet"]));
     File::options().write(true).open(fifo).unwrap().write_all(&bytes).unwrap();
     assert!(running.0.wait().unwrap().success());
     assert!(
@@ -256,16 +258,17 @@ fn a_pipe_gives_the_same_as_a_file() {
 fn a_pipe_that_nobody_writes_to_is_waited_for_aloud() {
     let commands: [&[&str]; 11] = [
         &["info", "pipe"],
-        &["import", "pipe"],
-        &["boot", "--cpuid", "pipe"],
-        &["compare", "pipe", "pipe"],
-        &["settings", "apply", "pipe"],
-        &["bundle", "list", "pipe"],
-        &["bundle", "verify", "pipe"],
-        &["bundle", "-o", "out", "--keep-private", "--", "compare", "pipe", "x"],
-        &["import", "pipe", "--recorded-machine", "./pipe"],
+        &["log", "import", "pipe"],
+        &["lab", "boot", "--cpuid", "pipe"],
+        &["lab", "compare", "pipe", "pipe"],
+        &["set", "apply", "pipe"],
+        &["log", "bundle", "list", "pipe"],
+        &["log", "bundle", "verify", "pipe"],
+        &["log", "bundle", "-o", "out", "--keep-private", "--", "lab", "compare", "pipe", "x"],
+        &["log", "import", "pipe", "--recorded-machine", "./pipe"],
         &["machines", "./pipe"],
         &[
+            "lab",
             "verify",
             "decisions",
             "--governor",
@@ -293,7 +296,7 @@ fn a_pipe_that_nobody_writes_to_is_waited_for_aloud() {
     // The pipe is still there for a late writer, and its data is used.
     let place = Place::new();
     let fifo = place.fifo("pipe");
-    let mut running = Running::start(&mut place.command(&["validate", "pipe"]));
+    let mut running = Running::start(&mut place.command(&["log", "validate", "pipe"]));
     let mut stderr = running.stderr();
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
@@ -309,7 +312,7 @@ fn a_pipe_that_nobody_reads_is_waited_for_aloud() {
     for (signal, number) in SIGNALS {
         let place = Place::new();
         let _fifo = place.fifo("pipe");
-        let arguments = ["export", log, "--format", "csv", "-o", "pipe"];
+        let arguments = ["log", "export", log, "--format", "csv", "-o", "pipe"];
         let mut running = Running::start(&mut place.command(&arguments));
         let mut line = String::new();
         running.stderr().read_line(&mut line).unwrap();
@@ -321,11 +324,11 @@ fn a_pipe_that_nobody_reads_is_waited_for_aloud() {
 
 /// Commands that write a file, and what they write to the folder for temporary files.
 const WRITERS: [&[&str]; 5] = [
-    &["import", "recording.xz", "-o", "out/log"],
-    &["import", "recording", "-o", "out/log"],
-    &["anonymize", "recording", "-o", "out/log"],
-    &["export", "recording", "--format", "csv", "-o", "out/log"],
-    &["simulate", "spr", "wakes", "--duration-ms", "2000", "--trace", "out/log"],
+    &["log", "import", "recording.xz", "-o", "out/log"],
+    &["log", "import", "recording", "-o", "out/log"],
+    &["log", "anonymize", "recording", "-o", "out/log"],
+    &["log", "export", "recording", "--format", "csv", "-o", "out/log"],
+    &["lab", "simulate", "spr", "wakes", "--duration-ms", "2000", "--trace", "out/log"],
 ];
 
 fn place_of_writers() -> Place {
@@ -383,7 +386,7 @@ fn a_full_disk_is_an_error_that_leaves_nothing() {
     for full in ["out", "tmp"] {
         for arguments in WRITERS {
             let needs_tmp =
-                arguments[1] == "recording.xz" || matches!(arguments[0], "anonymize" | "export");
+                arguments[2] == "recording.xz" || matches!(arguments[1], "anonymize" | "export");
             if full == "tmp" && !needs_tmp {
                 continue;
             }

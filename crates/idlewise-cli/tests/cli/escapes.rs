@@ -169,20 +169,29 @@ fn of_logs_and_machines_never_reach_the_screen() {
         &["machines", "m.toml"],
         &["info", log],
         &["info", log, "--csv"],
-        &["validate", log],
+        &["log", "validate", log],
         &["replay", log, "--machine", "m.toml", "--by-log"],
         &["replay", log, "--machine", "m.toml", "--csv"],
         &["replay", log, log, "--machine", &hostile_toml],
-        &["diff", log, "--machine", "m.toml"],
-        &["diff", log, "--machine", "m.toml", "--csv"],
-        &["simulate", "m.toml", "wakes", "--duration-ms", "1"],
-        &["simulate", "m.toml", log, "--duration-ms", "1"],
-        &["simulate", "m.toml", "wakes", "--duration-ms", "1", "--trace", "run\u{1b}[1m.parquet"],
+        &["replay", "--compare", log, "--machine", "m.toml"],
+        &["replay", "--compare", log, "--machine", "m.toml", "--csv"],
+        &["lab", "simulate", "m.toml", "wakes", "--duration-ms", "1"],
+        &["lab", "simulate", "m.toml", log, "--duration-ms", "1"],
+        &[
+            "lab",
+            "simulate",
+            "m.toml",
+            "wakes",
+            "--duration-ms",
+            "1",
+            "--trace",
+            "run\u{1b}[1m.parquet",
+        ],
         &["machines", "m.toml", "--csv"],
         &["machines", &hostile_toml],
-        &["export", log, "--format", "csv"],
-        &["export", log, "--format", "perfetto", "--governor", "menu"],
-        &["anonymize", log, "-o", "out\u{9b}2J.parquet"],
+        &["log", "export", log, "--format", "csv"],
+        &["log", "export", log, "--format", "perfetto", "--governor", "menu"],
+        &["log", "anonymize", log, "-o", "out\u{9b}2J.parquet"],
         &[
             "replay",
             log,
@@ -201,7 +210,7 @@ fn of_logs_and_machines_never_reach_the_screen() {
     let (_, shown) = clean(folder, &["info", log]);
     assert!(shown.contains("Kernel x␛[31m␛]0;title␇␈"), "it is shown all the same: {shown}");
     clean(folder, &["replay", log, "--check-recorded"]);
-    clean(folder, &["import", log]);
+    clean(folder, &["log", "import", log]);
 }
 
 #[test]
@@ -211,13 +220,13 @@ fn in_json_are_escaped_and_lose_nothing() {
     fs::write(folder.path().join("m.toml"), hostile_machine()).unwrap();
     for arguments in [
         &["info", "log.parquet", "--json"][..],
-        &["validate", "log.parquet", "--json"],
+        &["log", "validate", "log.parquet", "--json"],
         &["replay", "log.parquet", "--machine", "m.toml", "--json"],
-        &["diff", "log.parquet", "--machine", "m.toml", "--json"],
-        &["simulate", "m.toml", "wakes", "--duration-ms", "1", "--json"],
+        &["replay", "--compare", "log.parquet", "--machine", "m.toml", "--json"],
+        &["lab", "simulate", "m.toml", "wakes", "--duration-ms", "1", "--json"],
         &["machines", "m.toml", "--json"],
-        &["anonymize", "log.parquet", "-o", "out\u{9b}.parquet", "--json"],
-        &["export", "log.parquet", "--format", "csv", "-o", "out\u{7f}.csv", "--json"],
+        &["log", "anonymize", "log.parquet", "-o", "out\u{9b}.parquet", "--json"],
+        &["log", "export", "log.parquet", "--format", "csv", "-o", "out\u{7f}.csv", "--json"],
     ] {
         let (output, text) = clean(folder.path(), arguments);
         assert!(output.status.success(), "{arguments:?}: {text}");
@@ -245,10 +254,10 @@ fn in_errors_are_one_line() {
     let commands: &[&[&str]] = &[
         &["info", HOSTILE],
         &["info", "no-such\u{1b}[2J\nidlewise: all is well"],
-        &["import", HOSTILE],
-        &["import", "text.txt"],
-        &["import", HOSTILE, "--formats-from", HOSTILE],
-        &["validate", HOSTILE],
+        &["log", "import", HOSTILE],
+        &["log", "import", "text.txt"],
+        &["log", "import", HOSTILE, "--formats-from", HOSTILE],
+        &["log", "validate", HOSTILE],
         &["replay", HOSTILE],
         &["replay", "--governor", HOSTILE],
         &["replay", "--machine", HOSTILE],
@@ -256,19 +265,19 @@ fn in_errors_are_one_line() {
         &["replay", "--machine", "names.toml"],
         &["replay", "--governor", &format!("{HOSTILE}.c")],
         &["replay", "--governor", "menu", "--disable", HOSTILE],
-        &["diff", HOSTILE],
-        &["export", HOSTILE, "--format", "csv"],
-        &["anonymize", HOSTILE, "-o", "out"],
-        &["anonymize", HOSTILE, "-o", "out", "--keep", HOSTILE],
-        &["simulate", "spr", HOSTILE],
-        &["simulate", "spr", &toml],
-        &["simulate", "spr", "wakes", "--set", HOSTILE],
-        &["study", HOSTILE],
+        &["replay", "--compare", HOSTILE],
+        &["log", "export", HOSTILE, "--format", "csv"],
+        &["log", "anonymize", HOSTILE, "-o", "out"],
+        &["log", "anonymize", HOSTILE, "-o", "out", "--keep", HOSTILE],
+        &["lab", "simulate", "spr", HOSTILE],
+        &["lab", "simulate", "spr", &toml],
+        &["lab", "simulate", "spr", "wakes", "--set", HOSTILE],
+        &["lab", "study", HOSTILE],
         &["machines", HOSTILE],
         &["measure", "ipi", "--state", HOSTILE, "--sysroot", HOSTILE],
         &["record", "-o", &format!("no-such-folder/{HOSTILE}"), "-d", "1"],
-        &["verify", "decisions", HOSTILE],
-        &["verify", "sources", "source"],
+        &["lab", "verify", "decisions", HOSTILE],
+        &["lab", "verify", "sources", "source"],
     ];
     for arguments in commands {
         let (output, all) = clean(folder, arguments);
@@ -316,9 +325,11 @@ fn of_a_recording_never_reach_the_screen() {
         bytes[place..place + 5].copy_from_slice(b"\x1b[31m");
     }
     fs::write(folder.path().join("perf.data"), bytes).unwrap();
-    for arguments in
-        [&["info", "perf.data"][..], &["import", "perf.data"], &["validate", "perf.data"]]
-    {
+    for arguments in [
+        &["info", "perf.data"][..],
+        &["log", "import", "perf.data"],
+        &["log", "validate", "perf.data"],
+    ] {
         let (output, all) = clean(folder.path(), arguments);
         assert!(output.status.success(), "{all}");
     }

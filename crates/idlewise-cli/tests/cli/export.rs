@@ -1,4 +1,4 @@
-//! `idlewise export`: the rows of CSV and Arrow are the log's; the Perfetto trace can be decoded by
+//! `idlewise log export`: the rows of CSV and Arrow are the log's; the Perfetto trace can be decoded by
 //! the published field numbers, its slices nest, and its misses are those of `idlewise replay`.
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,7 +24,7 @@ const LOG: &str = "traces/e-hackbench.parquet";
 fn export(format: &str, more: &[&str]) -> Vec<u8> {
     let folder = folder();
     let path = folder.path().join("out");
-    let arguments = ["export", LOG, "--format", format, "-o", path.to_str().unwrap()];
+    let arguments = ["log", "export", LOG, "--format", format, "-o", path.to_str().unwrap()];
     stdout(&[&arguments, more].concat());
     fs::read(path).unwrap()
 }
@@ -303,7 +303,7 @@ fn exports_of_gaps_of_ten_days_stay_small() {
     let governors = ["--governor", "shallowest", "--governor", "menu", "--machine", "spr"];
     let export = |format: &str| {
         let path = folder.path().join(format);
-        let arguments = ["export", log, "--format", format, "-o", path.to_str().unwrap()];
+        let arguments = ["log", "export", log, "--format", format, "-o", path.to_str().unwrap()];
         stdout(&[&arguments[..], &governors].concat());
         fs::read(path).unwrap()
     };
@@ -379,7 +379,7 @@ fn a_damaged_log_gives_no_overlapping_slices() {
     writer.take(0, &gaps).unwrap();
     writer.finish_unchecked(&log.metadata).unwrap();
     let (bad, path) = (bad.to_str().unwrap(), out.to_str().unwrap());
-    stdout(&["export", bad, "--format", "perfetto", "--governor", "menu", "-o", path]);
+    stdout(&["log", "export", bad, "--format", "perfetto", "--governor", "menu", "-o", path]);
     decode(&fs::read(&out).unwrap());
 }
 
@@ -389,7 +389,7 @@ fn the_default_name_is_the_logs() {
     let path = root().join(LOG);
     let run = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
-        let arguments = ["export", path.to_str().unwrap(), "--format", "perfetto", "--json"];
+        let arguments = ["log", "export", path.to_str().unwrap(), "--format", "perfetto", "--json"];
         command.current_dir(folder.path()).args(arguments).output().unwrap()
     };
     let document: serde_json::Value = serde_json::from_slice(&run().stdout).unwrap();
@@ -405,13 +405,13 @@ fn refuses_what_it_cannot_do_and_leaves_nothing_behind() {
     let out = folder.path().join("out");
     let to = ["--format", "csv", "-o", out.to_str().unwrap()];
     let refuse = |more: &[&str], parts: &[&str]| {
-        assert_refused(&[&["export"], more, &to[..]].concat(), parts);
+        assert_refused(&[&["log", "export"], more, &to[..]].concat(), parts);
     };
     refuse(&[LOG, "--governor", "meun"], &["did you mean 'menu'?"]);
     refuse(&[LOG, "--machine", "nowhere"], &["no machine 'nowhere'"]);
     refuse(&["README.md"], &["README.md"]);
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
-    assert_eq!(stdout(&["export", LOG, "--format", "csv", "-o", "-"]).lines().count(), 3567);
+    assert_eq!(stdout(&["log", "export", LOG, "--format", "csv", "-o", "-"]).lines().count(), 3567);
 }
 
 /// `export -o - | head`
@@ -420,7 +420,7 @@ fn a_reader_that_leaves_is_no_error() {
     for format in ["csv", "arrow", "perfetto"] {
         let mut exporting = Command::new(env!("CARGO_BIN_EXE_idlewise"))
             .current_dir(root())
-            .args(["export", "traces/s-softirq500.parquet", "-o", "-", "--format", format])
+            .args(["log", "export", "traces/s-softirq500.parquet", "-o", "-", "--format", format])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

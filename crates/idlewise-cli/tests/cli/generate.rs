@@ -14,12 +14,23 @@ fn writes_a_manual_page_for_each_command() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    for name in ["idlewise.1", "idlewise-replay.1", "idlewise-verify-decisions.1"] {
+    for name in [
+        "idlewise.1",
+        "idlewise-replay.1",
+        "idlewise-lab-verify-decisions.1",
+        "idlewise-replay-rank.1",
+    ] {
         assert!(names.iter().any(|present| present == name), "{name} is not in {names:?}");
     }
     assert!(!names.iter().any(|name| name.contains("help") || name.contains("worker")));
     let page = fs::read_to_string(folder.path().join("idlewise-replay.1")).unwrap();
-    for part in [".TH IDLEWISE", "idlewise\\-replay", "\\-\\-governor", "Examples:"] {
+    for part in [
+        ".TH IDLEWISE",
+        "idlewise\\-replay",
+        "\\-\\-governor",
+        "\\-replay\\-compare(1)",
+        "Examples:",
+    ] {
         assert!(page.contains(part), "{part:?} is not in {page}");
     }
     assert_refused(&["generate", "man", path], &["idlewise.1", "--force"]);

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use idlewise_lab::roster::OWN;
 use idlewise_linux::GOVERNORS;
+use idlewise_sim::RIVALS;
 
 use crate::{assert_refused, failure, folder, idlewise, json, root, stdout};
 
 const LOG: &str = "traces/a-idle.parquet";
-const SIMULATE: [&str; 9] = [
+const SIMULATE: [&str; 10] = [
+    "lab",
     "simulate",
     "spr",
     "wakes",
@@ -47,17 +49,36 @@ fn c_file(defect: &str) -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn each_commands_help_lists_what_it_takes() {
-    for command in ["replay", "diff", "export", "simulate"] {
-        let text = stdout(&[command, "--help"]);
-        let (_, list) = text.split_once("\nGovernors ").expect("the list has a heading");
-        let has = |name: &str| list.lines().any(|line| line.starts_with(&format!("  {name} ")));
-        let ids = GOVERNORS.iter().map(|spec| spec.id).chain(OWN.iter().map(|spec| spec.name));
-        for name in ids.chain(["FILE.c", "FILE.so"]) {
-            assert!(has(name), "{command}: {name}");
-        }
-        assert_eq!(has("oracle"), command != "simulate", "{command}");
-        assert!(text.contains("may be repeated [default: "), "{command}");
+fn one_list_has_all_and_each_help_names_it() {
+    let ids = GOVERNORS.iter().map(|spec| spec.id).chain(OWN.iter().map(|spec| spec.name));
+    let rivals = RIVALS.iter().map(|rival| rival.name);
+    let mut expected: Vec<&str> =
+        ids.chain(rivals).chain(["oracle", "FILE.c", "FILE.so", "FOLDER/"]).collect();
+    let list = stdout(&["governors"]);
+    for name in &expected {
+        assert!(list.lines().any(|line| line.starts_with(&format!("  {name} "))), "{name}");
+    }
+    let document = json(&["governors", "--json"]);
+    let rows = document["governors"].as_array().unwrap().iter();
+    let mut names: Vec<&str> = rows.map(|row| row["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+    for command in [
+        "replay",
+        "replay --compare",
+        "replay --rank",
+        "predict",
+        "report",
+        "lab simulate",
+        "log export",
+    ] {
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let help = stdout(&words);
+        let flat = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains("`idlewise governors` lists them"), "{command}");
+        assert!(flat.contains("may be repeated [default: "), "{command}");
+        assert!(!help.contains("menu-6.12+margin"), "{command}");
     }
 }
 
@@ -78,8 +99,8 @@ fn a_state_that_the_machine_lacks_gets_the_same_line_in_each() {
         refused(&["replay", LOG, "--machine", "spr"]);
         refused(&["replay", LOG, "--machine", "spr", "--check-recorded"]);
         refused(&["replay", LOG, "--machine", "spr", "--write-log", out]);
-        refused(&["diff", LOG, "--machine", "spr", "--governor", "menu"]);
-        refused(&["export", LOG, "--machine", "spr", "--format", "csv", "-o", out]);
+        refused(&["replay", "--compare", LOG, "--machine", "spr", "--governor", "menu"]);
+        refused(&["log", "export", LOG, "--machine", "spr", "--format", "csv", "-o", out]);
         refused(&SIMULATE);
     }
     assert!(!fs::exists(out).unwrap());
@@ -91,7 +112,7 @@ fn a_state_that_the_recorded_machine_lacks_is_refused_too() {
     let folder = folder();
     let log = folder.path().join("simulated.parquet");
     let log = log.to_str().unwrap();
-    stdout(&["simulate", "am335x", "poisson", "--duration-ms", "20", "--trace", log]);
+    stdout(&["lab", "simulate", "am335x", "poisson", "--duration-ms", "20", "--trace", log]);
     let checked = ["replay", log, "--check-recorded", "--governor", "fixed=2"];
     assert_refused(&checked, &["machine am335x has no state 2"]);
 }
@@ -104,7 +125,8 @@ fn export_takes_files_and_the_oracle() {
     let (folder, file) = c_file("(void)0");
     let governors =
         ["--governor", &file, "--governor", "fixed=1", "--governor", "oracle", "--machine", "spr"];
-    let csv = stdout(&[&["export", LOG, "--format", "csv", "-o", "-"], &governors[..]].concat());
+    let csv =
+        stdout(&[&["log", "export", LOG, "--format", "csv", "-o", "-"], &governors[..]].concat());
     let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = lines.next().unwrap();
     let column = |name: &str| header.iter().position(|found| *found == name).expect(name);
@@ -128,7 +150,7 @@ fn export_takes_files_and_the_oracle() {
 
     let trace = folder.path().join("trace");
     let trace = trace.to_str().unwrap();
-    let to = ["export", LOG, "--format", "perfetto", "-o", trace];
+    let to = ["log", "export", LOG, "--format", "perfetto", "-o", trace];
     stdout(&[&to[..], &governors[..]].concat());
     let bytes = fs::read(trace).unwrap();
     for name in ["one.c on spr", "oracle on spr", "fixed=1 on spr"] {
@@ -173,7 +195,7 @@ fn a_file_that_fails_takes_nothing_down_but_its_own_rows() {
     assert_eq!((runs.len(), &runs[0]["governor"]), (1, &"menu".into()));
 
     let out = folder.path().join("out");
-    let to = ["export", LOG, "--format", "csv", "-o", out.to_str().unwrap()];
+    let to = ["log", "export", LOG, "--format", "csv", "-o", out.to_str().unwrap()];
     let (status, message) = failure(&[&to[..], &pair].concat());
     assert_eq!(status, Some(1), "{message}");
     assert!(message.contains("one.c crashed (SIGSEGV)"), "{message}");

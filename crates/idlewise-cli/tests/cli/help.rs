@@ -15,16 +15,26 @@ fn without_arguments_says_how_to_begin() {
 #[test]
 fn lists_commands_by_purpose() {
     let text = stdout(&["--help"]);
-    for part in ["Record:\n  record ", "Judge governors:\n  replay ", "Check:\n  validate "] {
+    for part in ["This machine:\n  why ", "Recordings:\n  record ", "More:\n  lab "] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
+    let (groups, more) = text.split_once("More:\n").unwrap();
+    let commands = |text: &str| {
+        text.lines().filter(|line| line.starts_with("  ") && !line.contains("--")).count()
+    };
+    assert_eq!(commands(groups), 11, "{groups}");
+    assert!(text.lines().count() <= 45 && more.contains("  log "), "{text}");
     assert!(!text.contains("plugin-worker"), "it is not for users");
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }
 
 #[test]
 fn no_line_of_a_list_is_longer_than_a_hundred_columns() {
-    for list in [&["simulate", "--list"][..], &["machines"], &["study", "menu-min", "--inputs"]] {
+    for list in [
+        &["lab", "simulate", "--list"][..],
+        &["machines"],
+        &["lab", "study", "menu-min", "--inputs"],
+    ] {
         let text = stdout(list);
         let long = text.lines().find(|line| line.chars().count() > crate::WIDTH);
         assert_eq!(long, None, "{list:?}");
@@ -36,4 +46,21 @@ fn a_misspelt_command_gets_a_hint() {
     let (status, message) = failure(&["reply"]);
     assert_eq!(status, Some(2));
     assert!(message.contains("'replay'"), "{message}");
+}
+
+/// What one looks up has two screens, and the summary one.
+#[test]
+fn the_help_of_replay_fits_two_screens() {
+    for form in [&["replay"][..], &["replay", "--compare"], &["replay", "--rank"]] {
+        let long = stdout(&[form, &["--help"]].concat());
+        let short = stdout(&[form, &["-h"]].concat());
+        assert!(long.lines().count() <= 100, "{form:?} has {} lines", long.lines().count());
+        assert!(short.lines().count() <= 50, "{form:?} has {} lines", short.lines().count());
+        assert!(
+            long.contains("Examples:")
+                && long.contains("--tick-work-ns") == (form != ["replay", "--rank"])
+        );
+    }
+    let long = stdout(&["replay", "--help"]);
+    assert!(long.contains("  --compare ") && long.contains("  --rank "), "{long}");
 }

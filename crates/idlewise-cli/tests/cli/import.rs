@@ -1,4 +1,4 @@
-//! `idlewise import`: recordings become logs, invalid ones are refused, and an independent reader
+//! `idlewise log import`: recordings become logs, invalid ones are refused, and an independent reader
 //! of the same recording finds the same gaps.
 
 use std::collections::HashSet;
@@ -32,7 +32,7 @@ fn makes_the_bundled_logs_of_the_bundled_recordings() {
         let folder = folder();
         let output = folder.path().join("log.parquet");
         let recording = format!("traces/{name}");
-        stdout(&["import", &recording, "-o", output.to_str().unwrap()]);
+        stdout(&["log", "import", &recording, "-o", output.to_str().unwrap()]);
         let bundled = IdleLog::open(&root().join("traces").join(log)).unwrap();
         let made = IdleLog::open(&output).unwrap();
         // The gaps and metadata are the same. Bytes may differ with the compressor's version.
@@ -230,10 +230,13 @@ fn refuses_what_is_no_recording_with_one_line() {
     ] {
         let file = OwnFile::new(name, content);
         let output = file.0.with_extension("parquet");
-        assert_refused(&["import", file.path(), "-o", output.to_str().unwrap()], &[name, found]);
+        assert_refused(
+            &["log", "import", file.path(), "-o", output.to_str().unwrap()],
+            &[name, found],
+        );
         assert!(!output.exists(), "nothing half-written");
     }
-    assert_refused(&["import", "no-such-file"], &["no-such-file", "No such file"]);
+    assert_refused(&["log", "import", "no-such-file"], &["no-such-file", "No such file"]);
 }
 
 #[test]
@@ -244,7 +247,7 @@ fn imports_what_is_whole_of_a_truncated_recording() {
     // perf writes the event formats last. Without them nothing can be decoded, as the error says.
     let cut = OwnFile::new("cut.perf.data", &whole[..whole.len() / 2]);
     let output_path = output.to_str().unwrap();
-    let import = ["import", cut.path(), "-o", output_path];
+    let import = ["log", "import", cut.path(), "-o", output_path];
     assert_refused(&import, &["cut.perf.data", "--formats-from"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing half-written");
 
@@ -272,11 +275,14 @@ fn imports_what_is_whole_of_a_truncated_recording() {
 fn keeps_an_existing_log_without_force() {
     let log = OwnFile::new("log.parquet", "precious");
     let recording = "traces/a-idle.perf.data.xz";
-    assert_refused(&["import", recording, "-o", log.path()], &["log.parquet", "--force"]);
+    assert_refused(&["log", "import", recording, "-o", log.path()], &["log.parquet", "--force"]);
     let nowhere = "no-such-folder/log.parquet";
-    assert_refused(&["import", recording, "-o", nowhere], &[nowhere, "folder does not exist"]);
+    assert_refused(
+        &["log", "import", recording, "-o", nowhere],
+        &[nowhere, "folder does not exist"],
+    );
     assert_eq!(fs::read(&log.0).unwrap(), b"precious");
-    stdout(&["import", recording, "-o", log.path(), "--force"]);
+    stdout(&["log", "import", recording, "-o", log.path(), "--force"]);
     assert!(IdleLog::open(&log.0).is_ok());
 }
 
@@ -287,7 +293,7 @@ fn leaves_nothing_behind_when_the_disk_is_full() {
     let output = folder.path().join("log.parquet");
     let recording = OwnFile::new("perf.data", recording("s-softirq500"));
     let script = format!(
-        "trap '' XFSZ; ulimit -f 16; exec '{}' import '{}' -o '{}'",
+        "trap '' XFSZ; ulimit -f 16; exec '{}' log import '{}' -o '{}'",
         env!("CARGO_BIN_EXE_idlewise"),
         recording.path(),
         output.display(),
@@ -310,6 +316,7 @@ fn refuses_a_recorded_machine_that_lacks_a_recorded_state() {
     let output = folder.path().join("log.parquet");
     assert_refused(
         &[
+            "log",
             "import",
             "traces/a-idle.perf.data.xz",
             "--recorded-machine",
@@ -345,22 +352,25 @@ fn a_machine_that_was_never_idle_is_said_to_be_busy() {
     let path = text.path();
     for arguments in [
         &["info", path][..],
-        &["validate", path],
+        &["log", "validate", path],
         &["replay", path],
-        &["diff", path],
-        &["arena", path],
+        &["replay", "--compare", path],
+        &["replay", "--rank", path],
         &["report", path, "-o", output],
         &["advise", path],
-        &["import", path, "-o", output],
-        &["export", path, "--format", "csv", "-o", output],
+        &["log", "import", path, "-o", output],
+        &["log", "export", path, "--format", "csv", "-o", output],
     ] {
         assert_refused(arguments, &["CPUs 0-1 were never idle in these 10.0 s"]);
     }
     // CPU 1 is idle once, and nobody knows for how long.
     let text = busy_text("<idle>-0 [001] d..1 30.000000: cpu_idle: state=1 cpu_id=1\n");
     let text = OwnFile::new("one-stay.txt", text);
-    for command in ["replay", "diff", "arena"] {
-        assert_refused(&[command, text.path()], &["one-stay", "there is nothing to judge"]);
+    for command in [&["replay"][..], &["replay", "--compare"], &["replay", "--rank"]] {
+        assert_refused(
+            &[command, &[text.path()]].concat(),
+            &["one-stay", "there is nothing to judge"],
+        );
     }
 }
 
@@ -375,7 +385,7 @@ fn a_state_that_no_driver_has_is_a_doubt() {
     let text =
         OwnFile::new("trace.txt", lines.map(|(entry, exit)| entry + &exit).collect::<String>());
     let output = text.0.with_extension("parquet");
-    let said = stdout(&["import", text.path(), "--doubts", "-o", output.to_str().unwrap()]);
+    let said = stdout(&["log", "import", text.path(), "--doubts", "-o", output.to_str().unwrap()]);
     assert!(said.contains("enters state 4096 at 1300000000 ns"), "{said}");
     let states: Vec<_> =
         gaps(&IdleLog::open(&output).unwrap()).iter().map(|gap| gap.recorded_state).collect();
@@ -388,7 +398,13 @@ fn output_is_the_same_each_time() {
         .map(|_| {
             let folder = folder();
             let output = folder.path().join("log.parquet");
-            idlewise(&["import", "traces/b-redis.perf.data.xz", "-o", output.to_str().unwrap()]);
+            idlewise(&[
+                "log",
+                "import",
+                "traces/b-redis.perf.data.xz",
+                "-o",
+                output.to_str().unwrap(),
+            ]);
             fs::read(output).unwrap()
         })
         .collect();
@@ -423,7 +439,7 @@ fn reads_texts_packed_in_every_way() {
         let logs = packed.map(|(name, content)| {
             let file = OwnFile::new(name, content);
             let output = file.0.with_extension("parquet");
-            stdout(&["import", file.path(), "-o", output.to_str().unwrap()]);
+            stdout(&["log", "import", file.path(), "-o", output.to_str().unwrap()]);
             let log = IdleLog::open(&output).unwrap();
             assert_eq!(log.metadata.source.format, "ftrace-text");
             assert_eq!(log.metadata.hz, Some(250));
@@ -442,7 +458,7 @@ fn a_packed_file_that_is_cut_is_refused() {
     for (name, content) in [("cut.xz", &packed[..packed.len() / 2]), ("broken.gz", &gzip)] {
         let file = OwnFile::new(name, content);
         let output = file.0.with_extension("parquet");
-        let arguments = ["import", file.path(), "-o", output.to_str().unwrap()];
+        let arguments = ["log", "import", file.path(), "-o", output.to_str().unwrap()];
         assert_refused(&arguments, &[name, "cannot unpack", "copy the file again"]);
         assert!(!output.exists());
     }
@@ -457,11 +473,11 @@ fn a_format_can_be_named() {
     let output = file.0.with_extension("parquet");
     let output = output.to_str().unwrap();
     assert_refused(
-        &["import", file.path(), "-o", output],
+        &["log", "import", file.path(), "-o", output],
         &["text that begins with \"something that ", "expected perf.data", "ftrace-text"],
     );
-    stdout(&["import", file.path(), "--format", "ftrace-text", "-o", output]);
-    let (status, message) = failure(&["import", file.path(), "--format", "ftrace"]);
+    stdout(&["log", "import", file.path(), "--format", "ftrace-text", "-o", output]);
+    let (status, message) = failure(&["log", "import", file.path(), "--format", "ftrace"]);
     assert_eq!(status, Some(2));
     assert!(message.contains("[possible values: perf.data, trace.dat, ftrace-text"), "{message}");
 }
@@ -485,7 +501,7 @@ fn the_text_of_a_recording_gives_the_gaps_of_its_trace_dat() {
     });
     let file = OwnFile::new("report.txt", lines.collect::<String>());
     let output = file.0.with_extension("parquet");
-    stdout(&["import", file.path(), "-o", output.to_str().unwrap()]);
+    stdout(&["log", "import", file.path(), "-o", output.to_str().unwrap()]);
     let text = gaps(&IdleLog::open(&output).unwrap());
     assert_eq!(text.len(), binary.len());
     for (text, binary) in text.iter().zip(&binary) {

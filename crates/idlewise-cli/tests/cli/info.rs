@@ -163,7 +163,7 @@ fn follows_the_recorded_kernel() {
     let recording = "traces/q-menu-6.12.trace.dat.xz";
     let (all, why) = why_menu(&[recording]);
     assert_eq!((&why["is_recorded"], &why["governor"]), (&true.into(), &"menu-6.12".into()));
-    let csv = stdout(&["export", recording, "--format", "csv", "-o", "-"]);
+    let csv = stdout(&["log", "export", recording, "--format", "csv", "-o", "-"]);
     let mut lines = csv.lines();
     let place = lines.next().unwrap().split(',').position(|name| name == "tick_stopped").unwrap();
     let stopped = lines.filter(|line| line.split(',').nth(place) == Some("true")).count() as u64;

@@ -51,12 +51,12 @@ fn sweep_after(command: &[&str], prepare: impl Fn(&Captured)) -> Option<usize> {
     let run = |point: usize| {
         prepare(&machine);
         let mut killed = Command::new(&killer);
-        killed.arg(point.to_string()).arg(env!("CARGO_BIN_EXE_idlewise")).args(&command[..1]);
+        killed.arg(point.to_string()).arg(env!("CARGO_BIN_EXE_idlewise")).args(&command[..2]);
         // Options go before the command that it runs.
-        if command[0] == "quiet" {
-            killed.args(["--sysroot", machine.root()]).args(&command[1..]);
+        if command[1] == "quiet" {
+            killed.args(["--sysroot", machine.root()]).args(&command[2..]);
         } else {
-            killed.args(&command[1..]).args(["--sysroot", machine.root()]);
+            killed.args(&command[2..]).args(["--sysroot", machine.root()]);
         }
         // A holder waits for a byte.
         let mut killed = killed
@@ -102,7 +102,7 @@ fn sweep_after(command: &[&str], prepare: impl Fn(&Captured)) -> Option<usize> {
 #[test]
 fn apply_killed_anywhere_is_given_back() {
     let command =
-        ["settings", "apply", "--set", "C6=off", "--set", "governor=teo", "--set", "latency=9us@1"];
+        ["set", "apply", "--set", "C6=off", "--set", "governor=teo", "--set", "latency=9us@1"];
     let held = [&command[..], &["--set", "latency=30us", "--expires", "1h"]].concat();
     if let Some(all) = sweep(&command, "") {
         assert!(all >= 300, "only {all} points");
@@ -113,15 +113,15 @@ fn apply_killed_anywhere_is_given_back() {
 #[test]
 fn revert_killed_anywhere_can_be_run_again() {
     let prepare = "apply --set C6=off --set governor=teo --set latency=9us@1";
-    if let Some(all) = sweep(&["settings", "revert"], prepare) {
+    if let Some(all) = sweep(&["set", "revert"], prepare) {
         assert!(all >= 300, "only {all} points");
-        sweep(&["settings", "revert"], &format!("{prepare} --set latency=30us"));
+        sweep(&["set", "revert"], &format!("{prepare} --set latency=30us"));
     }
 }
 
 #[test]
 fn quiet_killed_anywhere_is_given_back() {
-    let command = ["quiet", "--cpus", "0-3", "--look", "0", "--", "true"];
+    let command = ["set", "quiet", "--cpus", "0-3", "--look", "0", "--", "true"];
     if let Some(all) = sweep(&command, "") {
         assert!(all >= 300, "only {all} points");
     }
@@ -147,7 +147,7 @@ fn measure_killed_anywhere_is_given_back() {
 
 #[test]
 fn a_holder_killed_anywhere_leaves_nothing() {
-    let command = ["settings", "hold", "1"];
+    let command = ["set", "hold", "1"];
     // A session whose owner has ended: its holder gives it back.
     let all = sweep_after(&command, |machine| {
         assert!(machine.settings("apply --set C6=off --set latency=9us@1").status.success());

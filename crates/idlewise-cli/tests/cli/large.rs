@@ -24,7 +24,7 @@ fn sysfs(machine: &CapturedMachine) -> Vec<(PathBuf, String)> {
 }
 
 fn settings(machine: &CapturedMachine, line: &str) -> (Option<i32>, String) {
-    let mut arguments = vec!["settings"];
+    let mut arguments = vec!["set"];
     arguments.extend(line.split_whitespace());
     arguments.extend(["--sysroot", path(machine)]);
     let output = idlewise(&arguments);
@@ -135,7 +135,7 @@ fn six_at_once_are_given_back() {
             });
         }
     });
-    let status = json(&["settings", "status", "--sysroot", path(&machine), "--json"]);
+    let status = json(&["set", "status", "--sysroot", path(&machine), "--json"]);
     assert_eq!(status["sessions"].as_array().unwrap().len(), 6, "{status}");
     assert!(status["sessions"].as_array().unwrap().iter().all(|one| one["is_held"] == true));
     assert_eq!(machine.text("sys/devices/system/cpu/cpu63/power/pm_qos_resume_latency_us"), "1");
@@ -150,6 +150,7 @@ fn quiet_runs_on_all_cpus_and_gives_them_back() {
     machine.write("proc/self/status", "Cpus_allowed_list:\t0-383\n");
     let before = sysfs(&machine);
     let output = idlewise(&[
+        "set",
         "quiet",
         "--look",
         "0",
@@ -229,7 +230,7 @@ fn advise_judges_a_recording_of_256_cpus() {
     let log = folder.path().join("run.parquet");
     let log = log.to_str().unwrap();
     let line = format!(
-        "simulate spr periodic --set package_count=2 --set core_count=64 --set thread_count=2 --duration-ms 30 \
+        "lab simulate spr periodic --set package_count=2 --set core_count=64 --set thread_count=2 --duration-ms 30 \
          --governor menu --trace {log} --json"
     );
     json(&line.split_whitespace().collect::<Vec<_>>());

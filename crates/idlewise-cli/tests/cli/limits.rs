@@ -38,7 +38,7 @@ fn a_device_without_an_end_is_no_text() {
     let workload = folder.path().join("endless.toml");
     symlink("/dev/zero", &workload).unwrap();
     let workload = workload.to_str().unwrap();
-    assert_refused(&["simulate", "spr", workload], &["endless.toml", "more than 16 MiB"]);
+    assert_refused(&["lab", "simulate", "spr", workload], &["endless.toml", "more than 16 MiB"]);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_file_with_a_hole_is_no_text() {
 fn what_is_longer_than_allowed_is_not_cut() {
     let long = OwnFile::new("long.json", "{}");
     File::options().write(true).open(&long.0).unwrap().set_len((64 << 20) + 1).unwrap();
-    for command in ["compare FILE FILE", "boot --cpuid FILE"] {
+    for command in ["lab compare FILE FILE", "lab boot --cpuid FILE"] {
         let arguments: Vec<&str> = command
             .split(' ')
             .map(|word| if word == "FILE" { long.path() } else { word })
@@ -68,7 +68,7 @@ fn a_decision_log_without_line_ends_is_refused() {
     let first = fs::read_dir(root().join(logs)).unwrap().next().unwrap().unwrap().file_name();
     let log = format!("{logs}/{}", first.to_str().unwrap());
     assert_refused(
-        &["verify", "decisions", &log, "--tables", "/dev/zero"],
+        &["lab", "verify", "decisions", &log, "--tables", "/dev/zero"],
         &["more than 65536 bytes"],
     );
     let folder = folder();
@@ -76,7 +76,7 @@ fn a_decision_log_without_line_ends_is_refused() {
     symlink("/dev/zero", &endless).unwrap();
     let endless = endless.to_str().unwrap();
     assert_refused(
-        &["verify", "decisions", endless, "--tables", "conformance/decisions/tables.csv"],
+        &["lab", "verify", "decisions", endless, "--tables", "conformance/decisions/tables.csv"],
         &["line 1", "more than 65536 bytes"],
     );
 }
@@ -90,7 +90,8 @@ fn a_packed_file_is_not_unpacked_beyond_its_limit() {
     let folder = folder();
     let output = folder.path().join("x.parquet");
     let output = output.to_str().unwrap();
-    for command in [&["info"][..], &["import", "--output", output], &["replay", "--machine", "spr"]]
+    for command in
+        [&["info"][..], &["log", "import", "--output", output], &["replay", "--machine", "spr"]]
     {
         let limited = [command, &[bomb.path(), "--max-unpacked", "4M"]].concat();
         assert_refused(&limited, &["bomb.txt.gz", "more than 4194304 bytes", "--max-unpacked"]);
@@ -155,10 +156,11 @@ fn lanes_of_thousands_of_cpus_are_not_kept() {
         ..LogMetadata::default()
     };
     writer.finish_unchecked(&metadata).unwrap();
-    for command in ["replay", "diff"] {
-        let output = limited(&[command, log.to_str().unwrap(), "--machine", "spr", "--csv"]);
+    for command in [&["replay"][..], &["replay", "--compare"]] {
+        let log = [log.to_str().unwrap(), "--machine", "spr", "--csv"];
+        let output = limited(&[command, &log].concat());
         let message = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{command}: {message}");
+        assert!(output.status.success(), "{command:?}: {message}");
     }
 }
 
@@ -169,7 +171,7 @@ fn arrivals_that_nobody_can_serve_end_a_simulation() {
         "workload = \"poisson\"\ninterval_ns = 100\nirq_entry_ns = 10000\n",
     );
     assert_refused(
-        &["simulate", "milan", flood.path(), "--duration-ms", "200"],
+        &["lab", "simulate", "milan", flood.path(), "--duration-ms", "200"],
         &["interrupts wait at", "make its intervals longer"],
     );
 }

@@ -79,7 +79,7 @@ fn has_the_table_of_merged_commits() {
     assert!(row.contains(&format!(" {:.2}% |", 100.0 * too_deep)), "{row}");
     let linked = stdout(&[&MAIL[..], &["--bundle", "https://example.org/e.tar.zst"]].concat());
     assert!(linked.contains("\n  https://example.org/e.tar.zst\n"), "{linked}");
-    assert!(linked.contains("`idlewise bundle verify FILE`"), "{linked}");
+    assert!(linked.contains("`idlewise log bundle verify FILE`"), "{linked}");
 }
 
 #[test]

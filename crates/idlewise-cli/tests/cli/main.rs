@@ -42,6 +42,7 @@ mod maps;
 mod measure;
 #[cfg(target_os = "linux")]
 mod measure_states;
+mod names;
 mod outputs;
 mod page;
 mod perfetto;

@@ -30,7 +30,7 @@ fn every_trace_has_a_row_and_every_row_is_true() {
             None => {
                 let log = folder_of_own.path().join("log.parquet");
                 let recording = format!("traces/{}", field("file"));
-                crate::stdout(&["import", &recording, "-o", log.to_str().unwrap()]);
+                crate::stdout(&["log", "import", &recording, "-o", log.to_str().unwrap()]);
                 log
             }
         };

@@ -211,7 +211,8 @@ fn wakes_one_cpu_of_each_relation_out_of_each_enabled_state() {
     let saved = machine.path("saved.json");
     fs::write(&saved, &output.stdout).unwrap();
     let saved = saved.to_str().unwrap();
-    let compared = crate::stdout(&["compare", saved, saved, "--a", "POLL", "--b", "C1", "--csv"]);
+    let compared =
+        crate::stdout(&["lab", "compare", saved, saved, "--a", "POLL", "--b", "C1", "--csv"]);
     let row =
         compared.lines().find(|line| line.starts_with("wake latency,SMT sibling,POLL → C1,50,"));
     assert!(row.is_some_and(|row| row.contains(",50,502,502,")), "{compared}");
@@ -778,7 +779,7 @@ fn without_the_module_proxies_are_measured_and_labelled() {
     fs::write(&saved, &output.stdout).unwrap();
     let halt = "crates/idlewise-cli/tests/saved/halt.json";
     let parts = ["A is a measurement of ipi, B one of ipi proxy"];
-    assert_refused(&["compare", halt, saved.to_str().unwrap()], &parts);
+    assert_refused(&["lab", "compare", halt, saved.to_str().unwrap()], &parts);
 }
 
 #[test]

@@ -61,9 +61,10 @@ type Writer = (&'static [&'static str], &'static [u8], &'static [&'static str]);
 
 /// Every command that writes one file of any name. `-o` or its equivalent comes last.
 const WRITERS: [Writer; 8] = [
-    (&["import", "perf.data", "-o"], b"PAR1", &["perf.data"]),
+    (&["log", "import", "perf.data", "-o"], b"PAR1", &["perf.data"]),
     (
         &[
+            "log",
             "import",
             "perf.data",
             "--recorded-machine",
@@ -75,12 +76,12 @@ const WRITERS: [Writer; 8] = [
         b"PAR1",
         &["perf.data", "m.toml"],
     ),
-    (&["anonymize", "log.parquet", "-o"], b"PAR1", &["log.parquet"]),
+    (&["log", "anonymize", "log.parquet", "-o"], b"PAR1", &["log.parquet"]),
     (&["report", "log.parquet", "-o"], b"<!doctype html>", &["log.parquet"]),
-    (&["export", "log.parquet", "--format", "csv", "-o"], b"cpu,", &["log.parquet"]),
-    (&["export", "log.parquet", "--format", "arrow", "-o"], b"ARROW1", &["log.parquet"]),
+    (&["log", "export", "log.parquet", "--format", "csv", "-o"], b"cpu,", &["log.parquet"]),
+    (&["log", "export", "log.parquet", "--format", "arrow", "-o"], b"ARROW1", &["log.parquet"]),
     (
-        &["export", "log.parquet", "--format", "perfetto", "--machine", "./m.toml", "-o"],
+        &["log", "export", "log.parquet", "--format", "perfetto", "--machine", "./m.toml", "-o"],
         b"\x0a",
         &["log.parquet", "m.toml"],
     ),
@@ -93,8 +94,11 @@ const WRITERS: [Writer; 8] = [
 
 /// All of those, and one that writes a second file beside the first.
 fn all_writers() -> impl Iterator<Item = Writer> {
-    let simulate: Writer =
-        (&["simulate", "./m.toml", "wakes", "--duration-ms", "5", "--trace"], b"PAR1", &["m.toml"]);
+    let simulate: Writer = (
+        &["lab", "simulate", "./m.toml", "wakes", "--duration-ms", "5", "--trace"],
+        b"PAR1",
+        &["m.toml"],
+    );
     WRITERS.into_iter().chain([simulate])
 }
 
@@ -305,7 +309,7 @@ fn pages_and_plots_replace_only_files() {
     fs::create_dir(place.path("pages")).unwrap();
     fs::write(place.path("precious"), "precious").unwrap();
     symlink("../precious", place.path("pages/menu-min.svg")).unwrap();
-    let output = place.run(&["study", "menu-min", "--pages", "pages", "--force"]);
+    let output = place.run(&["lab", "study", "menu-min", "--pages", "pages", "--force"]);
     assert_eq!(output.status.code(), Some(2));
     let left: Vec<_> = fs::read_dir(place.path("pages")).unwrap().collect();
     assert_eq!(left.len(), 1, "neither page nor plot is written");
@@ -323,7 +327,7 @@ fn two_files_of_one_name_are_refused_before_the_work() {
     let place = Place::new();
     let before = place.names();
     // Work that would not end.
-    let arguments = ["simulate", "spr", "wakes", "--duration-ms", "31536000000", "--trace"];
+    let arguments = ["lab", "simulate", "spr", "wakes", "--duration-ms", "31536000000", "--trace"];
     let output = place.run(&[&arguments[..], &["run.pftrace"]].concat());
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{message}");
@@ -374,7 +378,10 @@ fn a_recording_is_for_its_owner_alone() {
     };
     assert_eq!(mode("t.dat"), 0o600);
     assert!(
-        place.command("umask 022", &["export", "log.parquet", "--format", "csv"]).output().is_ok()
+        place
+            .command("umask 022", &["log", "export", "log.parquet", "--format", "csv"])
+            .output()
+            .is_ok()
     );
     assert_eq!(mode("log.csv"), 0o644);
 }

@@ -22,7 +22,7 @@ fn events(name: &str) -> Vec<Event> {
 fn imported(content: Vec<u8>) -> (IdleLog, Vec<IdleGap>) {
     let file = OwnFile::new("trace.pftrace", content);
     let output = file.0.with_extension("parquet");
-    stdout(&["import", file.path(), "-o", output.to_str().unwrap()]);
+    stdout(&["log", "import", file.path(), "-o", output.to_str().unwrap()]);
     let log = IdleLog::open(&output).unwrap();
     let gaps = gaps(&log);
     (log, gaps)
@@ -101,7 +101,7 @@ fn a_trace_out_of_order_is_refused() {
     let file = OwnFile::new("mixed.pftrace", file(&packets));
     let output = file.0.with_extension("parquet");
     assert_refused(
-        &["import", file.path(), "-o", output.to_str().unwrap()],
+        &["log", "import", file.path(), "-o", output.to_str().unwrap()],
         &["mixed.pftrace: ", " % of the events (", ") are out of order, the first at "],
     );
     assert!(!output.exists());

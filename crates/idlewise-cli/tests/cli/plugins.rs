@@ -221,7 +221,7 @@ fn a_folder_is_refused_with_the_file_and_line_that_is_wrong() {
     assert!(message.contains("it has no postcore_initcall()"), "{message}");
 
     let mut command = place.command();
-    command.args(["bundle", "-o"]).arg(place.0.path().join("b.tar"));
+    command.args(["log", "bundle", "-o"]).arg(place.0.path().join("b.tar"));
     let line = ["--", "replay", "traces/a-idle.parquet", "--governor", &folder];
     let output = command.args(line).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
@@ -252,7 +252,8 @@ fn diff_takes_files() {
     let place = Place::new();
     let file = place.own("own.c", "barrier()");
     let groups = |b: &str| -> Vec<serde_json::Value> {
-        let compare = ["diff", "traces/a-idle.parquet", "--machine", "spr", "--json"];
+        let compare =
+            ["replay", "--compare", "traces/a-idle.parquet", "--machine", "spr", "--json"];
         let output =
             place.command().args(compare).args(["--governor", &file, "--governor", b]).output();
         let output = output.unwrap();

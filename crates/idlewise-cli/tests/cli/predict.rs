@@ -152,7 +152,7 @@ fn what_would_have_happened_is_written_as_a_log_and_a_trace() {
     let arguments = ["predict", path, "--governor", "deepest", "--write-log", log];
     let text = stdout(&arguments);
     assert!(text.contains("then.parquet: ") && text.contains("then.pftrace"), "{text}");
-    let checked = json(&["validate", log, "--json"]);
+    let checked = json(&["log", "validate", log, "--json"]);
     assert_eq!(checked["is_wrong"], false, "{checked}");
     // Nearly every wake-up ends a gap: of 4,000 a few find a CPU that has a tick.
     let gap_count = checked["gap_count"].as_u64().unwrap();
@@ -202,11 +202,11 @@ fn a_workload_log_is_validated_and_anonymized() {
     let path = folder.path().join("named.parquet");
     write_ping_pong(&path);
     let path = path.to_str().unwrap();
-    let text = stdout(&["validate", path]);
+    let text = stdout(&["log", "validate", path]);
     assert!(text.contains("4001 steps of 2 tasks: nothing is wrong"), "{text}");
     let anonymous = folder.path().join("anonymous.parquet");
     let anonymous = anonymous.to_str().unwrap();
-    let text = stdout(&["anonymize", path, "-o", anonymous]);
+    let text = stdout(&["log", "anonymize", path, "-o", anonymous]);
     assert!(text.contains("- tasks: the tasks' names"), "{text}");
     let csv = |path| stdout(&["predict", path, "--governor", "deepest", "--csv"]);
     let renamed = csv(path).replace("ping", "task 0").replace("pong", "task 1");
@@ -214,9 +214,9 @@ fn a_workload_log_is_validated_and_anonymized() {
     assert_refused(&["replay", path], &["a workload log, which has no gaps"]);
     let named = folder.path().join("kept.parquet");
     let named = named.to_str().unwrap();
-    stdout(&["anonymize", path, "--keep", "tasks", "-o", named]);
+    stdout(&["log", "anonymize", path, "--keep", "tasks", "-o", named]);
     assert_eq!(csv(named), csv(path));
-    let checked = json(&["validate", path, "--json"]);
+    let checked = json(&["log", "validate", path, "--json"]);
     assert_eq!((&checked["step_count"], &checked["task_count"]), (&4001.into(), &2.into()));
     assert_eq!((&checked["is_wrong"], &checked["contradiction"]), (&false.into(), &().into()));
 }
@@ -252,7 +252,7 @@ fn the_bundled_recordings_reproduce_themselves() {
 fn a_planted_defect_is_refused() {
     let folder = folder();
     let whole = folder.path().join("whole.parquet");
-    stdout(&["import", "--causes", NGINX, "-o", whole.to_str().unwrap()]);
+    stdout(&["log", "import", "--causes", NGINX, "-o", whole.to_str().unwrap()]);
     let log = WorkloadLog::open(&whole).unwrap();
     let mut steps: Vec<Step> = Vec::new();
     log.each_group(&mut |group| steps.extend_from_slice(group)).unwrap();

@@ -66,7 +66,7 @@ fn shows_the_time_stuck_with_and_without_and_what_the_timers_do() {
 
 #[test]
 fn simulates_with_the_timer_and_without() {
-    let base = ["simulate", "power9-stop0lite", "burst-then-idle", "--duration-ms", "2000"];
+    let base = ["lab", "simulate", "power9-stop0lite", "burst-then-idle", "--duration-ms", "2000"];
     let base = [&base[..], &["--governor", "menu", "--json"]].concat();
     let document = json(&[&base[..], &["--promote", "stop0_lite"]].concat());
     let runs = document["runs"].as_array().unwrap();
@@ -88,7 +88,17 @@ fn simulates_with_the_timer_and_without() {
 #[test]
 fn compares_and_exports_with_the_timer() {
     let diff = |extra: &[&str]| {
-        let base = ["diff", LOG, "--machine", "spr", "--governor", "menu", "--governor", "teo"];
+        let base = [
+            "replay",
+            "--compare",
+            LOG,
+            "--machine",
+            "spr",
+            "--governor",
+            "menu",
+            "--governor",
+            "teo",
+        ];
         json(&[&base[..], &["--json"], extra].concat())["groups"].clone()
     };
     assert_ne!(diff(&[]), diff(&["--promote", "C1E"]));
@@ -96,8 +106,17 @@ fn compares_and_exports_with_the_timer() {
     let export = |name: &str, extra: &[&str]| {
         let path = folder.path().join(name);
         let path = path.to_str().unwrap();
-        let base =
-            ["export", LOG, "--format", "perfetto", "--governor", "menu", "--machine", "spr"];
+        let base = [
+            "log",
+            "export",
+            LOG,
+            "--format",
+            "perfetto",
+            "--governor",
+            "menu",
+            "--machine",
+            "spr",
+        ];
         stdout(&[&base[..], &["-o", path], extra].concat());
         std::fs::read(path).unwrap()
     };
@@ -109,9 +128,9 @@ fn compares_and_exports_with_the_timer() {
 fn a_state_that_cannot_be_promoted_is_an_error_that_names_those_that_can() {
     let commands: [&[&str]; 4] = [
         &["replay", LOG, "--machine", "spr"],
-        &["diff", LOG, "--machine", "spr"],
-        &["export", LOG, "--format", "csv", "-o", "-", "--machine", "spr"],
-        &["simulate", "spr", "tcp-lat"],
+        &["replay", "--compare", LOG, "--machine", "spr"],
+        &["log", "export", LOG, "--format", "csv", "-o", "-", "--machine", "spr"],
+        &["lab", "simulate", "spr", "tcp-lat"],
     ];
     for command in commands {
         let refused = |extra: &[&str], parts: &[&str]| {

@@ -1,4 +1,4 @@
-//! `idlewise quiet` on captured machines.
+//! `idlewise set quiet` on captured machines.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -7,7 +7,7 @@ use crate::settings::{Captured, wait_until};
 use crate::{WIDTH, idlewise};
 
 fn quiet(machine: &Captured, options: &str, command: &[&str]) -> Output {
-    let mut arguments = vec!["quiet", "--sysroot", machine.root(), "--look", "0"];
+    let mut arguments = vec!["set", "quiet", "--sysroot", machine.root(), "--look", "0"];
     arguments.extend(options.split_whitespace());
     arguments.push("--");
     arguments.extend(command);
@@ -39,7 +39,7 @@ fn limits_are_in_force_while_the_command_runs_and_only_then() {
 #[test]
 fn the_noise_before_and_after_is_reported() {
     let machine = Captured::new();
-    let arguments = ["quiet", "--sysroot", machine.root(), "--look", "0.01", "--", "true"];
+    let arguments = ["set", "quiet", "--sysroot", machine.root(), "--look", "0.01", "--", "true"];
     let text = String::from_utf8(idlewise(&arguments).stderr).unwrap();
     let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
     assert_eq!(lines, ["idlewise:", "before", "meanwhile", "after"], "{text}");
@@ -67,7 +67,7 @@ fn the_exit_status_is_the_commands() {
 fn input_and_output_are_the_commands() {
     let machine = Captured::new();
     let mut child = Command::new(env!("CARGO_BIN_EXE_idlewise"))
-        .args(["quiet", "--sysroot", machine.root(), "--look", "0", "--", "cat"])
+        .args(["set", "quiet", "--sysroot", machine.root(), "--look", "0", "--", "cat"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -89,7 +89,18 @@ fn signals_are_passed_on() {
         let script =
             format!("trap 'exit 3' {name}; touch {}; while :; do :; done", ready.display());
         let mut child = Command::new(env!("CARGO_BIN_EXE_idlewise"))
-            .args(["quiet", "--sysroot", machine.root(), "--look", "0", "--", "sh", "-c", &script])
+            .args([
+                "set",
+                "quiet",
+                "--sysroot",
+                machine.root(),
+                "--look",
+                "0",
+                "--",
+                "sh",
+                "-c",
+                &script,
+            ])
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
@@ -112,6 +123,7 @@ fn two_at_once_share_the_smallest_limit() {
     let inner = format!("cat {}", machine.path(limit).display());
     let outer = [
         env!("CARGO_BIN_EXE_idlewise"),
+        "set",
         "quiet",
         "--latency",
         "50us",

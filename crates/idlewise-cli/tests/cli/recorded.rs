@@ -18,6 +18,7 @@ fn checked(machine: &str, workload: &str, governor: &str, more: &[&str]) -> (Str
     let log = folder.path().join("run.parquet");
     let log = log.to_str().unwrap();
     let run = [
+        "lab",
         "simulate",
         machine,
         workload,

@@ -78,8 +78,14 @@ fn all_commands_take_the_recorded_machine() {
         assert_eq!(default, asked, "{command:?}");
         default
     };
-    assert_eq!(machines(&both(&["diff", RECORDED, "--json"])["groups"]), set(&["recorded"]));
-    assert_eq!(machines(&both(&["arena", RECORDED, "--json"])["cells"]), set(&["recorded"]));
+    assert_eq!(
+        machines(&both(&["replay", "--compare", RECORDED, "--json"])["groups"]),
+        set(&["recorded"])
+    );
+    assert_eq!(
+        machines(&both(&["replay", "--rank", RECORDED, "--json"])["cells"]),
+        set(&["recorded"])
+    );
     let place = folder();
     let page = place.path().join("r.html");
     let page = page.to_str().unwrap();
@@ -88,7 +94,7 @@ fn all_commands_take_the_recorded_machine() {
     both(&["predict", "traces/c-pingpong.trace.dat.xz", "--json"]);
     let mail = stdout(&[&["report", RECORDED, "--format", "mail"], &governors[..]].concat());
     assert!(flat(&mail).contains("idle states of QEMU TCG CPU version 2.5+ (recorded)"), "{mail}");
-    let export = ["export", RECORDED, "--format", "csv", "--governor", "menu", "-o", "-"];
+    let export = ["log", "export", RECORDED, "--format", "csv", "--governor", "menu", "-o", "-"];
     let exported = |machine: &[&str]| stdout(&[&export[..], machine].concat());
     assert_eq!(exported(&["--machine", "recorded"]), exported(&[]));
     assert_ne!(exported(&["--machine", "spr"]), exported(&[]));
@@ -103,9 +109,11 @@ fn a_recording_without_states_says_in_the_first_line_on_what_it_is_replayed() {
     let place = folder();
     let page = place.path().join("r.html");
     let page = page.to_str().unwrap();
-    for command in
-        [&["replay", WITHOUT][..], &["diff", WITHOUT], &["report", WITHOUT, "--force", "-o", page]]
-    {
+    for command in [
+        &["replay", WITHOUT][..],
+        &["replay", "--compare", WITHOUT],
+        &["report", WITHOUT, "--force", "-o", page],
+    ] {
         let governors = ["--governor", "menu", "--governor", "teo"];
         let text = stdout(&[command, &governors].concat());
         assert!(flat(&text).starts_with(said), "{text}");
@@ -113,7 +121,7 @@ fn a_recording_without_states_says_in_the_first_line_on_what_it_is_replayed() {
         let named = stdout(&[command, &governors, &["--machine", "spr"]].concat());
         assert!(!named.contains("no idle states of its own"), "{named}");
     }
-    let arena = stdout(&["arena", WITHOUT, "--governor", "menu"]);
+    let arena = stdout(&["replay", "--rank", WITHOUT, "--governor", "menu"]);
     assert!(
         flat(&arena).contains("replayed on spr, icx, milan, genoa, skx and skl-client;"),
         "{arena}"
@@ -143,21 +151,27 @@ fn where_there_is_none_it_is_refused() {
         &["replay", WITHOUT][..],
         &["replay", RECORDED, WITHOUT],
         &["replay", WITHOUT, "--check-recorded"],
-        &["diff", WITHOUT],
-        &["arena", WITHOUT],
+        &["replay", "--compare", WITHOUT],
+        &["replay", "--rank", WITHOUT],
         &["report", WITHOUT, "-o", "/dev/null", "--force"],
-        &["export", WITHOUT, "--format", "csv", "--governor", "menu", "-o", "-"],
+        &["log", "export", WITHOUT, "--format", "csv", "--governor", "menu", "-o", "-"],
         &["info", WITHOUT, "--why-menu"],
     ] {
         assert_refused(&[command, &["--machine", "recorded"]].concat(), &parts);
     }
     assert_refused(&["replay", WITHOUT, "--machine", "spr,recorded"], &parts);
     // And where there is no recording.
-    assert_refused(&["simulate", "recorded", "tcp-lat"], &["no recording says which machine"]);
+    assert_refused(
+        &["lab", "simulate", "recorded", "tcp-lat"],
+        &["no recording says which machine"],
+    );
     let place = folder();
     let manifest = place.path().join("sweep.toml");
     std::fs::write(&manifest, "machines = [\"recorded\"]\n").unwrap();
-    assert_refused(&["sweep", manifest.to_str().unwrap()], &["no recording says which machine"]);
+    assert_refused(
+        &["lab", "sweep", manifest.to_str().unwrap()],
+        &["no recording says which machine"],
+    );
 }
 
 /// Two recordings of one machine make one table, and those of others their own.
@@ -207,13 +221,12 @@ fn each_recording_is_replayed_on_its_own_machine() {
         flat(&text).contains("On the machine of milan, teo instead of menu (in use):"),
         "{text}"
     );
-    for command in ["diff", "arena"] {
-        let rows = if command == "diff" { "groups" } else { "cells" };
-        let document = json(&[&[command, "--json", &skx, &milan], &governors[..]].concat());
+    for (form, rows) in [("--compare", "groups"), ("--rank", "cells")] {
+        let document = json(&[&["replay", form, "--json", &skx, &milan], &governors[..]].concat());
         let rows = document[rows].as_array().unwrap().iter();
         let places: BTreeSet<[String; 2]> = rows.map(place_of).collect();
         let expected = [["skx-menu", "recorded:skx-menu"], ["milan", "recorded:milan"]];
-        assert_eq!(places, expected.map(|place| place.map(str::to_owned)).into(), "{command}");
+        assert_eq!(places, expected.map(|place| place.map(str::to_owned)).into(), "{form}");
     }
     // A page has each log on its machine only.
     let page = at("page");
@@ -234,7 +247,7 @@ fn an_anonymized_log_still_has_its_machine() {
     let place = folder();
     let to = place.path().join("a.parquet");
     let to = to.to_str().unwrap();
-    stdout(&["anonymize", RECORDED, "-o", to]);
+    stdout(&["log", "anonymize", RECORDED, "-o", to]);
     let energies = |log: &str| {
         let document = json(&["replay", log, "--json", "--governor", "menu"]);
         assert_eq!(machines(&document["rows"]), set(&["recorded"]));
@@ -379,7 +392,7 @@ fn a_page_and_a_comparison_have_the_same_verdict() {
         facts.contains("regret (cost above the best possible)") && !facts.contains("ladder"),
         "{facts}"
     );
-    let diff = json(&[&["diff", "--json"], &some[..]].concat());
+    let diff = json(&[&["replay", "--compare", "--json"], &some[..]].concat());
     let sentence = diff["findings"][0]["text"].as_str().unwrap();
     assert_eq!(
         expected,
@@ -392,7 +405,7 @@ fn a_page_and_a_comparison_have_the_same_verdict() {
 fn a_machine_with_several_tables_says_whose_it_is() {
     let place = folder();
     let [imported, path] = ["one.parquet", "hybrid.parquet"].map(|name| place.path().join(name));
-    stdout(&["import", RECORDED, "-o", imported.to_str().unwrap()]);
+    stdout(&["log", "import", RECORDED, "-o", imported.to_str().unwrap()]);
     let mut log = IdleLog::open(&imported).unwrap();
     log.metadata.doubts.push(Doubt::SeveralTables { count: 2, cpu_count: 1, cpu: 0 });
     let mut writer = LogWriter::create(&path, false).unwrap();

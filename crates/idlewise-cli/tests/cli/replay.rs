@@ -99,18 +99,18 @@ fn a_recording_and_its_log_give_the_same_rows() {
 #[test]
 fn a_recording_beside_its_log_is_not_counted_twice() {
     let [log, recording] = ["traces/a-idle.parquet", "traces/a-idle.perf.data.xz"];
-    for command in ["replay", "arena"] {
+    for command in [&["replay"][..], &["replay", "--rank"]] {
         let with = |logs: &[&str]| {
-            let output = idlewise(&[&[command, "--json", "--governor", "menu"], logs].concat());
+            let output = idlewise(&[command, &["--json", "--governor", "menu"], logs].concat());
             (output.stdout, String::from_utf8(output.stderr).unwrap())
         };
         let (rows, said) = with(&[recording, log]);
-        assert_eq!(rows, with(&[log]).0, "{command}");
+        assert_eq!(rows, with(&[log]).0, "{command:?}");
         let expected =
             format!("idlewise: {recording} is left out, because {log} is the same recording\n");
-        assert_eq!(said, expected, "{command}");
+        assert_eq!(said, expected, "{command:?}");
         let (_, said) = with(&["traces/b-redis.perf.data.xz", log]);
-        assert_eq!(said, "", "{command}");
+        assert_eq!(said, "", "{command:?}");
     }
 }
 
@@ -278,7 +278,8 @@ fn replays_and_compares_gaps_of_ten_days() {
     let shallowest = rows.find(|row| row["governor"] == "shallowest").unwrap();
     assert_eq!(shallowest["tick_wake_count"], 2 * (10 * 86_400 * 250 - 1));
     let pair = ["--governor", "shallowest", "--governor", "menu"];
-    let compare = ["diff", log, "--machine", "spr", "--json", "--latency-limit-us", "0"];
+    let compare =
+        ["replay", "--compare", log, "--machine", "spr", "--json", "--latency-limit-us", "0"];
     let document = json(&[&compare[..], &pair].concat());
     assert_eq!(document["groups"][0]["gap_count"], 2);
 }
@@ -316,7 +317,7 @@ fn tells_logs_of_one_stem_apart() {
         assert!(text.contains(title), "{title}: {text}");
     }
     assert!(stdout(&replay).contains("all 3 logs together, 6 gaps"));
-    let diff = [&["diff"], &paths[..], &world, &["--json"]].concat();
+    let diff = [&["replay", "--compare"], &paths[..], &world, &["--json"]].concat();
     assert_eq!(json(&diff)["logs"][0]["log"], "a/run.parquet");
 }
 
@@ -357,9 +358,9 @@ fn a_log_without_gaps_gives_no_figures() {
     let mut texts = Vec::new();
     for command in [
         &["replay", log][..],
-        &["diff", log],
+        &["replay", "--compare", log],
         &["replay", log, zero, "--by-log"],
-        &["diff", log, zero],
+        &["replay", "--compare", log, zero],
         &["info", log],
         &["info", zero],
     ] {
@@ -367,7 +368,7 @@ fn a_log_without_gaps_gives_no_figures() {
             let arguments = [command, format].concat();
             // A person gets the reason and no table of dashes; a program gets no rows.
             match command {
-                ["replay" | "diff", _] if format.is_empty() => {
+                ["replay", _] | ["replay", "--compare", _] if format.is_empty() => {
                     assert_refused(&arguments, &["empty", "there is nothing to judge"]);
                 }
                 _ => texts.push(stdout(&arguments)),

@@ -43,9 +43,16 @@ pub fn assert_valid(name: &str, document: &Value) {
 
 /// The schema of a command line's output.
 pub fn name(arguments: &[&str], document: &Value) -> String {
+    let arguments = match arguments {
+        ["replay", "--compare", ..] => &["diff"],
+        ["replay", "--rank", ..] => &["arena"],
+        ["lab" | "log", rest @ ..] => rest,
+        other => other,
+    };
     match arguments {
         ["machines", ..] if document.get("machines").is_none() => "machine".to_owned(),
-        ["measure" | "verify" | "settings", what, ..] => format!("{}-{what}", arguments[0]),
+        ["measure" | "verify", what, ..] => format!("{}-{what}", arguments[0]),
+        ["set", what, ..] => format!("settings-{what}"),
         ["sweep", what @ ("collect" | "prune"), ..] => format!("sweep-{what}"),
         ["validate", ..] if document.get("step_count").is_some() => "validate-workload".to_owned(),
         ["bundle", what @ ("verify" | "list"), ..] => format!("bundle-{what}"),
@@ -56,33 +63,34 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
 
 /// A command line for each schema whose command runs anywhere. The others need a kernel or a
 /// prepared folder, so the tests of `record` and `measure` validate theirs.
-const COMMANDS: [&str; 26] = [
+const COMMANDS: [&str; 27] = [
+    "governors",
     "advise traces/h-pingpong.parquet --machine spr --cpus 0 --slo p99=50us",
     "predict FOLDER/ping-pong.parquet --governor menu",
     "replay traces/s-softirq500.parquet --machine spr --governor menu --governor oracle",
-    "diff traces/s-softirq500.parquet --machine spr --governor menu --governor teo",
-    "arena traces/a-idle.parquet --machine milan --governor menu --governor teo --governor hazard",
-    "sweep crates/idlewise-cli/tests/saved/sweep.toml --store FOLDER/cells",
-    "sweep prune crates/idlewise-cli/tests/saved/sweep.toml --store FOLDER/cells",
-    "simulate spr tcp-lat --duration-ms 20",
-    "study amd-mwait",
+    "replay --compare traces/s-softirq500.parquet --machine spr --governor menu --governor teo",
+    "replay --rank traces/a-idle.parquet --machine milan --governor menu --governor teo --governor hazard",
+    "lab sweep crates/idlewise-cli/tests/saved/sweep.toml --store FOLDER/cells",
+    "lab sweep prune crates/idlewise-cli/tests/saved/sweep.toml --store FOLDER/cells",
+    "lab simulate spr tcp-lat --duration-ms 20",
+    "lab study amd-mwait",
     "info traces/s-softirq500.parquet",
-    "validate traces/s-softirq500.parquet",
-    "validate FOLDER/ping-pong.parquet",
-    "import traces/a-idle.perf.data.xz -o FOLDER/log.parquet",
-    "export traces/s-softirq500.parquet --format csv -o FOLDER/log.csv",
+    "log validate traces/s-softirq500.parquet",
+    "log validate FOLDER/ping-pong.parquet",
+    "log import traces/a-idle.perf.data.xz -o FOLDER/log.parquet",
+    "log export traces/s-softirq500.parquet --format csv -o FOLDER/log.csv",
     "report traces/s-softirq500.parquet --machine spr -o FOLDER/report.html",
-    "anonymize traces/s-softirq500.parquet -o FOLDER/anonymous.parquet",
-    "bundle -o FOLDER/bundle -- replay traces/s-softirq500.parquet --machine spr --governor menu",
-    "bundle verify FOLDER/bundle",
-    "bundle list FOLDER/bundle",
+    "log anonymize traces/s-softirq500.parquet -o FOLDER/anonymous.parquet",
+    "log bundle -o FOLDER/bundle -- replay traces/s-softirq500.parquet --machine spr --governor menu",
+    "log bundle verify FOLDER/bundle",
+    "log bundle list FOLDER/bundle",
     "machines",
     "machines spr",
-    "boot --cpuid crates/idlewise-study/boot-machines/machines.txt",
+    "lab boot --cpuid crates/idlewise-study/boot-machines/machines.txt",
     "measure wakes --from traces/q-menu-6.12.trace.dat.xz",
     "measure switch --way futex --slices 2 --slice-ms 1",
-    "compare crates/idlewise-cli/tests/saved/halt.json crates/idlewise-cli/tests/saved/mwait.json",
-    "verify decisions conformance/decisions/6.12-teo-spr-hz250.csv.xz",
+    "lab compare crates/idlewise-cli/tests/saved/halt.json crates/idlewise-cli/tests/saved/mwait.json",
+    "lab verify decisions conformance/decisions/6.12-teo-spr-hz250.csv.xz",
 ];
 const ELSEWHERE: [&str; 26] = [
     "advise-profile",

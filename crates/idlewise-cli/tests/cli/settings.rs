@@ -1,4 +1,4 @@
-//! `idlewise settings` on captured machines: what is set and given back, how conflicts are told, and the process that
+//! `idlewise set` on captured machines: what is set and given back, how conflicts are told, and the process that
 //! holds limits. `killed.rs` kills it everywhere.
 
 use std::fs;
@@ -84,9 +84,9 @@ impl Captured {
         files.into_iter().map(|(path, text)| (path, text.trim().to_owned())).collect()
     }
 
-    /// The arguments of `idlewise settings` on this machine.
+    /// The arguments of `idlewise set` on this machine.
     fn arguments<'a>(&'a self, line: &'a str) -> Vec<&'a str> {
-        let mut arguments = vec!["settings"];
+        let mut arguments = vec!["set"];
         arguments.extend(line.split_whitespace());
         arguments.extend(["--sysroot", self.root()]);
         arguments
@@ -289,8 +289,8 @@ fn settings_of_a_running_command_are_left_to_it() {
     machine.wait_for_all();
     let (status, text) = machine.said("revert");
     assert_eq!(status, Some(0));
-    assert!(text.contains("C6=off is left to idlewise settings apply"), "{text}");
-    machine.refused("apply --set C6=on@1", "contradicts C6=off, set by `idlewise settings apply`");
+    assert!(text.contains("C6=off is left to idlewise set apply"), "{text}");
+    machine.refused("apply --set C6=on@1", "contradicts C6=off, set by `idlewise set apply`");
     kill("-TERM", service.id().cast_signed());
     assert!(service.wait().unwrap().success());
     assert_eq!(machine.sysfs(), before);
@@ -357,7 +357,7 @@ fn what_the_machine_lacks_is_said_in_one_line() {
 #[test]
 fn an_ordinary_user_is_told_to_use_sudo() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
-    command.args(["settings", "apply", "--set", "C1=off"]).current_dir("/");
+    command.args(["set", "apply", "--set", "C1=off"]).current_dir("/");
     if crate::user() == 0 {
         command.uid(65534).gid(65534);
     }
@@ -398,7 +398,7 @@ fn a_long_line_is_not_echoed_as_a_whole() {
         machine.put("settings.conf", text);
         let file = machine.path("settings.conf");
         let output =
-            idlewise(&["settings", "apply", file.to_str().unwrap(), "--sysroot", machine.root()]);
+            idlewise(&["set", "apply", file.to_str().unwrap(), "--sysroot", machine.root()]);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
         String::from_utf8(output.stderr).unwrap()
     };
@@ -417,6 +417,6 @@ fn a_long_line_is_not_echoed_as_a_whole() {
     );
     // Arguments of the command line are quoted too.
     let long = format!("C6={}", "x".repeat(100_000));
-    let output = idlewise(&["settings", "apply", "--set", &long]);
+    let output = idlewise(&["set", "apply", "--set", &long]);
     assert!(output.stderr.len() < 8_000, "{}", output.stderr.len());
 }

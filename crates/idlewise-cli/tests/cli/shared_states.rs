@@ -152,6 +152,7 @@ fn an_export_has_a_track_for_the_package() {
     let export = |name: &str, extra: &[&str]| {
         let path = folder.path().join(name);
         let base = [
+            "log",
             "export",
             LOG,
             "--format",
@@ -170,13 +171,14 @@ fn an_export_has_a_track_for_the_package() {
     assert!(has(&joined, "package of CPU 0") && has(&joined, "PC6"));
     let alone = export("alone.pftrace", &[]);
     assert!(!has(&alone, "package of CPU 0"));
-    let csv = ["export", LOG, "--format", "csv", "--topology", PACKAGE, "-o", "-"];
+    let csv = ["log", "export", LOG, "--format", "csv", "--topology", PACKAGE, "-o", "-"];
     assert_refused(&csv, &["--topology: only --format perfetto with a --governor"]);
 }
 
 #[test]
 fn a_simulated_package_sleeps_as_its_file_says() {
     let base = [
+        "lab",
         "simulate",
         "spr-pc6",
         "nearly-idle",
@@ -194,7 +196,7 @@ fn a_simulated_package_sleeps_as_its_file_says() {
     let folder = folder();
     let log = folder.path().join("simulated.parquet");
     let log = log.to_str().unwrap();
-    stdout(&[&base[..7], &small, &["--trace", log]].concat());
+    stdout(&[&base[..8], &small, &["--trace", log]].concat());
     let replayed = json(&["replay", log, "--machine", "spr-pc6", "--governor", "menu", "--json"]);
     assert!(replayed["shared"][0]["entry_count"].as_u64().unwrap() > 0);
     let tall = ["replay", log, "--machine", "spr-pc6", "--topology", "package=0-1/2-3"];

@@ -1,4 +1,4 @@
-//! `idlewise simulate`.
+//! `idlewise lab simulate`.
 
 use idlewise_sim::simulate::Hardware;
 use idlewise_sim::workload::{WORKLOADS, Workload};
@@ -18,7 +18,7 @@ fn row<'a>(document: &'a Value, table: &str, wanted: &[(&str, &str)]) -> &'a Val
 
 #[test]
 fn prints_governors_side_by_side_and_fits_the_screen() {
-    let text = stdout(&[&["simulate", "spr", "tcp-lat"][..], &SHORT].concat());
+    let text = stdout(&[&["lab", "simulate", "spr", "tcp-lat"][..], &SHORT].concat());
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
@@ -31,7 +31,7 @@ fn prints_governors_side_by_side_and_fits_the_screen() {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    let base = [&["simulate", "milan", "nearly-idle", "--json"][..], &SHORT].concat();
+    let base = [&["lab", "simulate", "milan", "nearly-idle", "--json"][..], &SHORT].concat();
     let run = |seed| stdout(&[&base[..], &["--seed", seed, "--replicates", "3"]].concat());
     assert_eq!(run("5"), run("5"));
     assert_ne!(run("5"), run("6"));
@@ -40,7 +40,8 @@ fn the_same_seed_gives_the_same_bytes() {
 #[test]
 fn a_store_is_cheaper_than_an_ipi() {
     let base =
-        [&["simulate", "spr", "wakes", "--governor", "deepest", "--json"][..], &SHORT].concat();
+        [&["lab", "simulate", "spr", "wakes", "--governor", "deepest", "--json"][..], &SHORT]
+            .concat();
     let ipi = json(&[&base[..], &["--set", "ipi_less=false"]].concat());
     let store = json(&base);
     let wake_ns =
@@ -58,12 +59,12 @@ fn a_trace_is_an_idle_log_that_replays_like_a_real_one() {
     let folder = folder();
     let log = folder.path().join("run.parquet");
     let log = log.to_str().unwrap();
-    let run = ["simulate", "spr", "periodic", "--governor", "teo", "--trace", log];
+    let run = ["lab", "simulate", "spr", "periodic", "--governor", "teo", "--trace", log];
     let text = stdout(&[&run[..], &SHORT].concat());
     assert!(text.contains(" gaps"), "{text}");
     assert!(folder.path().join("run.pftrace").metadata().unwrap().len() > 1_000);
     // The command exits with 1 if anything is wrong.
-    stdout(&["validate", log]);
+    stdout(&["log", "validate", log]);
     let replayed = json(&["replay", log, "--machine", "spr", "--governor", "teo", "--json"]);
     assert!(replayed["rows"][0]["gap_count"].as_u64().unwrap() > 100);
     assert_refused(&[&run[..], &SHORT].concat(), &["exists", "--force"]);
@@ -74,7 +75,7 @@ fn a_trace_is_an_idle_log_that_replays_like_a_real_one() {
 fn plays_the_gaps_of_a_recording() {
     let log = "traces/a-idle.parquet";
     let base = ["--governor", "shallowest", "--json"];
-    let played = json(&[&["simulate", "spr", log][..], &base].concat());
+    let played = json(&[&["lab", "simulate", "spr", log][..], &base].concat());
     let replayed = json(&[&["replay", log, "--machine", "spr"][..], &base].concat());
     let late = row(&played, "spans", &[("span", "late_start")]);
     assert!(late["p99_ns"].as_u64().unwrap() < 10_000, "{late}");
@@ -86,14 +87,14 @@ fn plays_the_gaps_of_a_recording() {
 #[test]
 fn a_workload_file_sets_workload_and_hardware() {
     let file = OwnFile::new("mine.toml", "workload = \"poisson\"\nservice_ns = 7000\nhz = 1000\n");
-    let document = json(&[&["simulate", "spr", file.path(), "--json"][..], &SHORT].concat());
+    let document = json(&[&["lab", "simulate", "spr", file.path(), "--json"][..], &SHORT].concat());
     assert_eq!(document["parameters"]["service_ns"], 7000);
     assert_eq!(document["hardware"]["hz"], 1000);
 }
 
 #[test]
 fn lists_every_parameter() {
-    let text = stdout(&["simulate", "--list"]);
+    let text = stdout(&["lab", "simulate", "--list"]);
     for part in ["tcp-lat:", "hackbench:", "irq_offset", "ipi_send_ns", "tdp_mw"] {
         assert!(text.contains(part), "{part}");
     }
@@ -102,7 +103,7 @@ fn lists_every_parameter() {
 #[test]
 fn refuses_what_cannot_be_with_one_line() {
     let refused = |extra: &[&str], parts: &[&str]| {
-        assert_refused(&[&["simulate", "spr"][..], extra].concat(), parts);
+        assert_refused(&[&["lab", "simulate", "spr"][..], extra].concat(), parts);
     };
     refused(&["tcp-lta"], &["no workload 'tcp-lta'", "did you mean 'tcp-lat'?"]);
     refused(&["poisson", "--set", "servce_ns=1"], &["did you mean 'service_ns'?"]);
@@ -164,7 +165,7 @@ fn every_parameter_has_a_range() {
         }
     }
     let refused = |workload: &str, set: &str, range: &str| {
-        assert_refused(&["simulate", "spr", workload, "--set", set], &[range]);
+        assert_refused(&["lab", "simulate", "spr", workload, "--set", set], &[range]);
     };
     refused(
         "burst-then-idle",
@@ -175,6 +176,7 @@ fn every_parameter_has_a_range() {
     refused("tcp-lat", "smt2_speed=2", "smt2_speed = 2: expected a number, 0 to 1");
     // The largest allowed number of tasks fits in memory.
     stdout(&[
+        "lab",
         "simulate",
         "spr",
         "hackbench",
@@ -193,6 +195,7 @@ fn every_parameter_has_a_range() {
 #[test]
 fn percentiles_are_what_was_measured() {
     let document = json(&[
+        "lab",
         "simulate",
         "spr",
         "poisson",

@@ -1,4 +1,4 @@
-//! `idlewise study`.
+//! `idlewise lab study`.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ const QUICK: &str = "promotion";
 
 /// What `--inputs` lists of a study.
 fn inputs(study: &str) -> Vec<Value> {
-    let document = json(&["study", study, "--inputs", "--json"]);
+    let document = json(&["lab", "study", study, "--inputs", "--json"]);
     document["studies"][0]["inputs"].as_array().unwrap().clone()
 }
 
@@ -35,7 +35,8 @@ pub(crate) fn known(study: &str, other: &[(&str, &str)]) -> Vec<String> {
 /// A study with these options, for a program.
 fn run(study: &str, options: &[String]) -> Value {
     let options = options.iter().map(String::as_str);
-    let arguments: Vec<&str> = ["study", study, "--json"].into_iter().chain(options).collect();
+    let arguments: Vec<&str> =
+        ["lab", "study", study, "--json"].into_iter().chain(options).collect();
     json(&arguments)["studies"][0].clone()
 }
 
@@ -47,7 +48,7 @@ fn figure<'s>(study: &'s Value, name: &str) -> &'s Value {
 
 #[test]
 fn prints_published_beside_ours_with_role_origin_and_judgement() {
-    let text = stdout(&["study", QUICK]);
+    let text = stdout(&["lab", "study", QUICK]);
     for part in [
         "published",
         "ours",
@@ -68,7 +69,7 @@ fn prints_published_beside_ours_with_role_origin_and_judgement() {
 /// A fitted figure is never shown as predicted. Its input is listed as calibrated.
 #[test]
 fn says_of_every_figure_how_it_came_to_be() {
-    let document = json(&["study", "amd-mwait", "--json"]);
+    let document = json(&["lab", "study", "amd-mwait", "--json"]);
     let study = &document["studies"][0];
     let figures = study["figures"].as_array().unwrap();
     for figure in figures {
@@ -139,7 +140,7 @@ fn a_guess_gets_no_better_label_and_a_source_is_printed() {
     let of_jitter =
         jitters.filter(|effect| effect["input"] == "random delay of each interrupt, up to");
     assert_eq!(of_jitter.count(), 0);
-    let arguments = ["study", QUICK, "--set", "quiet_ms=300", "--set", "hz=100"];
+    let arguments = ["lab", "study", QUICK, "--set", "quiet_ms=300", "--set", "hz=100"];
     let text = stdout(&[&arguments[..], &["--source", "quiet_ms=a log"]].concat());
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("time between two bursts: 300 ms (documented: a log)"), "{text}");
@@ -275,10 +276,10 @@ fn free_rides_follow_from_the_window_that_is_chosen() {
 
 #[test]
 fn lists_what_may_be_set_and_refuses_the_rest() {
-    let text = stdout(&["study", "amd-mwait", "--inputs"]);
+    let text = stdout(&["lab", "study", "amd-mwait", "--inputs"]);
     assert!(text.contains("ipi_send_ns") && text.contains("plausible"), "{text}");
     assert_eq!(
-        json(&["study", "amd-mwait", "--inputs", "--json"])["studies"][0]["study"],
+        json(&["lab", "study", "amd-mwait", "--inputs", "--json"])["studies"][0]["study"],
         "amd-mwait"
     );
     for (set, reasons) in [
@@ -288,9 +289,9 @@ fn lists_what_may_be_set_and_refuses_the_rest() {
         ("ipi_send_ns=-1", ["expected a number", "ns"]),
         ("ipi_send_ns=1e30", ["expected a number", "ns"]),
     ] {
-        assert_refused(&["study", "amd-mwait", "--set", set], &reasons);
+        assert_refused(&["lab", "study", "amd-mwait", "--set", set], &reasons);
     }
-    let set = ["study", "amd-mwait", "--set", "ipi_send_ns=1", "--source"];
+    let set = ["lab", "study", "amd-mwait", "--set", "ipi_send_ns=1", "--source"];
     for (source, reasons) in [
         ("ipi_send_ns", ["expected KEY=TEXT", "such as"]),
         ("ipi_send_ns= ", ["expected KEY=TEXT", "such as"]),
@@ -299,7 +300,7 @@ fn lists_what_may_be_set_and_refuses_the_rest() {
     ] {
         assert_refused(&[&set[..], &[source]].concat(), &reasons);
     }
-    let (status, message) = failure(&["study", "--set", "ipi_send_ns=1"]);
+    let (status, message) = failure(&["lab", "study", "--set", "ipi_send_ns=1"]);
     assert!(status == Some(2) && message.contains("<NAME>"), "{message}");
 }
 
@@ -307,14 +308,17 @@ fn lists_what_may_be_set_and_refuses_the_rest() {
 fn writes_pages_whole_and_only_where_it_may() {
     let folder = folder();
     let path = folder.path().to_str().unwrap();
-    stdout(&["study", QUICK, "--pages", path]);
+    stdout(&["lab", "study", QUICK, "--pages", path]);
     let svg = std::fs::read_to_string(folder.path().join("promotion.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
-    assert_refused(&["study", QUICK, "--pages", path], &["exists", "--force"]);
-    assert_refused(&["study", "--pages", "no/such/folder"], &["does not exist"]);
+    assert_refused(&["lab", "study", QUICK, "--pages", path], &["exists", "--force"]);
+    assert_refused(&["lab", "study", "--pages", "no/such/folder"], &["does not exist"]);
 }
 
 #[test]
 fn refuses_a_study_that_is_not_there() {
-    assert_refused(&["study", "menu-mni"], &["no study 'menu-mni'", "did you mean 'menu-min'?"]);
+    assert_refused(
+        &["lab", "study", "menu-mni"],
+        &["no study 'menu-mni'", "did you mean 'menu-min'?"],
+    );
 }

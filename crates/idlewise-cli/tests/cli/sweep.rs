@@ -1,4 +1,4 @@
-//! `idlewise sweep`: a manifest's cells, each computed once.
+//! `idlewise lab sweep`: a manifest's cells, each computed once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,7 +60,7 @@ impl Place {
 
     fn run(&self, arguments: &[&str]) -> Output {
         let manifest = self.path("sweep.toml");
-        idlewise(&[&["sweep"], arguments, &[manifest.to_str().unwrap()]].concat())
+        idlewise(&[&["lab", "sweep"], arguments, &[manifest.to_str().unwrap()]].concat())
     }
 
     /// Sweeps, and returns the exit status and the document.
@@ -133,7 +133,7 @@ fn nothing_counts_twice() {
     }
     // The folder may be the current one, where "./a.parquet" is not spelt like "a.parquet".
     let output = Command::new(env!("CARGO_BIN_EXE_idlewise"))
-        .args(["sweep", "sweep.toml", "--json"])
+        .args(["lab", "sweep", "sweep.toml", "--json"])
         .current_dir(place.0.path())
         .output()
         .unwrap();
@@ -222,7 +222,7 @@ fn bytes_do_not_depend_on_parts_workers_or_order() {
     let both = place.path("both");
     let start = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
-        command.args(["sweep", "--store"]).arg(&both).arg(&manifest).stdout(Stdio::null());
+        command.args(["lab", "sweep", "--store"]).arg(&both).arg(&manifest).stdout(Stdio::null());
         command.spawn().unwrap()
     };
     let (mut one, mut other) = (start(), start());
@@ -238,7 +238,7 @@ fn a_killed_sweep_goes_on() {
     let manifest = place.path("sweep.toml");
     let store = place.path("killed");
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
-    command.args(["sweep", "--jobs", "1", "--store"]).arg(&store).arg(&manifest);
+    command.args(["lab", "sweep", "--jobs", "1", "--store"]).arg(&store).arg(&manifest);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     while cells_of(&store).is_empty() && child.try_wait().unwrap().is_none() {
         std::thread::yield_now();
@@ -253,7 +253,7 @@ fn a_killed_sweep_goes_on() {
     assert_eq!(place.content("killed"), whole);
 }
 
-/// The figures of `idlewise arena`, to the last digit, and its table. Both use the same cells.
+/// The figures of `idlewise replay --rank`, to the last digit, and its table. Both use the same cells.
 #[test]
 fn the_collected_table_is_that_of_the_arena() {
     let place = Place::new(
@@ -264,7 +264,7 @@ fn the_collected_table_is_that_of_the_arena() {
     let collected = place.text(&["collect"]);
     let store = place.path("cells");
     let logs = ["a-idle", "b-redis"].map(|log| root().join(format!("traces/{log}.parquet")));
-    let mut arena = vec!["arena", "--machine", "spr", "--shape", "default,flat"];
+    let mut arena = vec!["replay", "--rank", "--machine", "spr", "--shape", "default,flat"];
     arena.extend(logs.iter().map(|log| log.to_str().unwrap()));
     arena.extend(["--governor", "menu", "--governor", "teo", "--governor", "hazard"]);
     let cells = |text: &str, names: &[&str]| -> Vec<Vec<String>> {
@@ -307,8 +307,8 @@ fn a_table_is_csv_json_or_parquet() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let store = path("cells");
-    stdout(&["sweep", manifest, "--store", &store]);
-    let collect = ["sweep", "collect", manifest, "--store", &store];
+    stdout(&["lab", "sweep", manifest, "--store", &store]);
+    let collect = ["lab", "sweep", "collect", manifest, "--store", &store];
     let document = json(&[&collect[..], &["--format", "json"]].concat());
     assert_eq!(document["cells"][0]["governor"], "menu");
     let file = path("table.parquet");
@@ -399,7 +399,7 @@ fn damaged_and_old_cells_are_recognised() {
 fn a_full_disk_leaves_no_half_cell() {
     let place = Place::new(TWO_LOGS);
     let mut command = Command::new("bash");
-    command.arg("-c").arg("ulimit -f 1; exec \"$0\" sweep \"$1\"");
+    command.arg("-c").arg("ulimit -f 1; exec \"$0\" lab sweep \"$1\"");
     command.arg(env!("CARGO_BIN_EXE_idlewise")).arg(place.path("sweep.toml"));
     let output = command.output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
@@ -480,8 +480,18 @@ fn a_log_with_the_name_of_a_bundled_one_is_itself() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     };
-    run(&["sweep", "sweep.toml"]);
-    run(&["arena", "a-idle", "--machine", "spr", "--governor", "menu", "--store", "of-arena"]);
+    run(&["lab", "sweep", "sweep.toml"]);
+    run(&[
+        "replay",
+        "--rank",
+        "a-idle",
+        "--machine",
+        "spr",
+        "--governor",
+        "menu",
+        "--store",
+        "of-arena",
+    ]);
     assert_eq!(place.content("cells"), place.content("of-arena"));
     fs::rename(place.path("a-idle"), place.path("redis")).unwrap();
     place.write("logs = [\"redis\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");
@@ -498,7 +508,7 @@ fn a_manifest_has_a_largest_size() {
             "endless" => std::os::unix::fs::symlink("/dev/zero", &path).unwrap(),
             _ => fs::write(&path, format!("hz = [{}]\n", "1000,".repeat((1 << 20) / 5))).unwrap(),
         }
-        let output = idlewise(&["sweep", path.to_str().unwrap()]);
+        let output = idlewise(&["lab", "sweep", path.to_str().unwrap()]);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.ends_with("it has more than 1 MiB, which no such file has\n"), "{message}");

@@ -1,4 +1,4 @@
-//! `idlewise sweep` with URLs: logs of a web server, and what is said if something cannot be had. Buckets are tested
+//! `idlewise lab sweep` with URLs: logs of a web server, and what is said if something cannot be had. Buckets are tested
 //! with a real server by python/tests/test_bucket.py.
 
 use std::fs;
@@ -101,7 +101,7 @@ impl Shared {
 /// Runs a sweep without credentials, and without patience for servers.
 fn sweep(arguments: &[&str]) -> (Option<i32>, Value, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
-    command.arg("sweep").args(arguments).arg("--json").env("IDLEWISE_RETRY_S", "0");
+    command.args(["lab", "sweep"]).args(arguments).arg("--json").env("IDLEWISE_RETRY_S", "0");
     for (name, _) in std::env::vars() {
         let lower = name.to_ascii_lowercase();
         let is_of_clouds =
@@ -220,17 +220,17 @@ fn a_password_in_a_url_is_never_shown() {
     };
     let mut shown_count = 0;
     for line in [
-        &["sweep", &path("sweep.toml")][..],
-        &["sweep", &path("sweep.toml"), "--json"],
-        &["sweep", "status", &path("sweep.toml")],
-        &["sweep", "status", &path("sweep.toml"), "--json"],
-        &["sweep", "collect", &path("sweep.toml")],
-        &["sweep", "collect", &path("sweep.toml"), "-o", &path("cells.json")],
-        &["sweep", "prune", &path("sweep.toml"), "--unlisted", "--dry-run"],
-        &["sweep", &with_password(&server.url("missing.toml"))],
-        &["sweep", &path("sweep.toml"), "--store", "https://me:password@host/cells"],
-        &["sweep", &path("sweep.toml"), "--store", "s4://me:password@host/cells"],
-        &["sweep", "https://me:password@host/x", "and", "https://me:password@host/y"],
+        &["lab", "sweep", &path("sweep.toml")][..],
+        &["lab", "sweep", &path("sweep.toml"), "--json"],
+        &["lab", "sweep", "status", &path("sweep.toml")],
+        &["lab", "sweep", "status", &path("sweep.toml"), "--json"],
+        &["lab", "sweep", "collect", &path("sweep.toml")],
+        &["lab", "sweep", "collect", &path("sweep.toml"), "-o", &path("cells.json")],
+        &["lab", "sweep", "prune", &path("sweep.toml"), "--unlisted", "--dry-run"],
+        &["lab", "sweep", &with_password(&server.url("missing.toml"))],
+        &["lab", "sweep", &path("sweep.toml"), "--store", "https://me:password@host/cells"],
+        &["lab", "sweep", &path("sweep.toml"), "--store", "s4://me:password@host/cells"],
+        &["lab", "sweep", "https://me:password@host/x", "and", "https://me:password@host/y"],
         &["replay", "https://me:password@host/x?sig=password"],
         &["info", "https://me:password@host/x"],
         &["replay", "--machine", "https://me:password@host/x"],

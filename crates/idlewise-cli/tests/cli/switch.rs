@@ -28,7 +28,7 @@ fn measures_each_way_on_one_cpu_and_saves_it() {
         ["SMT sibling", "from one CPU to another"].iter().any(|name| named.contains(name));
     assert!(is_named, "{named}");
     let file = OwnFile::new("a.json", document.to_string());
-    let text = stdout(&["compare", file.path(), file.path()]);
+    let text = stdout(&["lab", "compare", file.path(), file.path()]);
     assert!(text.contains("same CPU"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= crate::WIDTH), "{text}");
 }

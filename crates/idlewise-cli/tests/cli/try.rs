@@ -175,7 +175,7 @@ fn too_much_noise_is_undecided_and_status_1() {
     assert!(result["finding"].as_str().unwrap().contains("--rounds"), "{result}");
 }
 
-/// The saved wall times are what `idlewise compare` reads.
+/// The saved wall times are what `idlewise lab compare` reads.
 #[test]
 fn compare_reads_what_it_saved() {
     let machine = Machine::new();
@@ -184,7 +184,8 @@ fn compare_reads_what_it_saved() {
     let path = machine.path("try.json");
     fs::write(&path, document.to_string()).unwrap();
     let path = path.to_str().unwrap();
-    let text = crate::stdout(&["compare", path, path, "--a", "as they are", "--b", "C6=off"]);
+    let text =
+        crate::stdout(&["lab", "compare", path, path, "--a", "as they are", "--b", "C6=off"]);
     assert!(text.contains("median"), "{text}");
 }
 

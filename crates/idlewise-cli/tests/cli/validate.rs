@@ -1,4 +1,4 @@
-//! `idlewise validate`. The checks themselves are tested in the library.
+//! `idlewise log validate`. The checks themselves are tested in the library.
 
 use idlewise_trace::GapSink;
 use idlewise_trace::log::{IdleLog, LogWriter};
@@ -10,14 +10,14 @@ use crate::{OwnFile, WIDTH, assert_refused, folder, idlewise, json, root, stdout
 fn bundled_logs_are_sound() {
     for name in ["a-idle", "b-redis", "e-hackbench", "h-pingpong", "s-softirq500"] {
         let log = format!("traces/{name}.parquet");
-        let document = json(&["validate", &log, "--json"]);
+        let document = json(&["log", "validate", &log, "--json"]);
         assert_eq!(document["is_wrong"], false, "{document:#}");
         let checks = document["checks"].as_array().unwrap();
         let rows = document["gap_count"].as_u64().unwrap();
         let order = checks.iter().find(|check| check["check"] == "order").unwrap();
         assert_eq!(order["checked_count"], rows, "every row was looked at");
     }
-    let text = stdout(&["validate", "traces/a-idle.parquet"]);
+    let text = stdout(&["log", "validate", "traces/a-idle.parquet"]);
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
@@ -26,8 +26,8 @@ fn bundled_logs_are_sound() {
 
 #[test]
 fn a_recording_is_checked_as_the_log_that_it_makes() {
-    let of_log = json(&["validate", "traces/a-idle.parquet", "--json"]);
-    let of_recording = json(&["validate", "traces/a-idle.perf.data.xz", "--json"]);
+    let of_log = json(&["log", "validate", "traces/a-idle.parquet", "--json"]);
+    let of_recording = json(&["log", "validate", "traces/a-idle.perf.data.xz", "--json"]);
     assert_eq!(of_log, of_recording);
 }
 
@@ -42,7 +42,7 @@ fn status_is_1_for_a_log_that_contradicts_itself() {
     let mut writer = LogWriter::create(&path, false).unwrap();
     writer.take(0, &gaps).unwrap();
     writer.finish_unchecked(&log.metadata).unwrap();
-    let output = idlewise(&["validate", path.to_str().unwrap(), "--json"]);
+    let output = idlewise(&["log", "validate", path.to_str().unwrap(), "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["is_wrong"], true);
@@ -56,6 +56,6 @@ fn status_is_1_for_a_log_that_contradicts_itself() {
 #[test]
 fn status_is_2_for_what_cannot_be_read() {
     let cut = OwnFile::new("cut.parquet", b"PAR1 and no footer");
-    assert_refused(&["validate", cut.path()], &["cut.parquet", "not an idle log"]);
-    assert_refused(&["validate", "no-such-file"], &["no-such-file"]);
+    assert_refused(&["log", "validate", cut.path()], &["cut.parquet", "not an idle log"]);
+    assert_refused(&["log", "validate", "no-such-file"], &["no-such-file"]);
 }

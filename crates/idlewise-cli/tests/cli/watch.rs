@@ -259,12 +259,12 @@ fn says_who_holds_a_latency_limit() {
     machine.write("proc/sys/kernel/random/boot_id", "one\n");
     let watch = ["watch", "--sysroot", path(&machine), "--once", "--json", "--interval", "0.1"];
     assert_eq!(json(&watch)["limit_holders"], serde_json::json!([]));
-    let set = ["settings", "apply", "--sysroot", path(&machine), "--set", "latency=20us@2-3"];
+    let set = ["set", "apply", "--sysroot", path(&machine), "--set", "latency=20us@2-3"];
     stdout(&set);
     let document = json(&watch);
     let holder = document["limit_holders"][0].as_str().unwrap_or_else(|| panic!("{document}"));
     assert!(
-        holder.starts_with("idlewise settings apply (") && holder.ends_with("latency=20us@2-3"),
+        holder.starts_with("idlewise set apply (") && holder.ends_with("latency=20us@2-3"),
         "{holder}"
     );
     assert_eq!(document["cpus"][2]["latency_limit_ns"], 20_000);

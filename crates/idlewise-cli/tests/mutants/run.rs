@@ -98,7 +98,7 @@ impl Runner {
         let mut runs = Runs { runner: self, scratch, outcome: &mut outcome };
         match kind {
             Kind::Recording => {
-                if runs.run("import mutant -o log.parquet") == Some(0) {
+                if runs.run("log import mutant -o log.parquet") == Some(0) {
                     runs.outcome.is_imported = true;
                     runs.check("import", "log.parquet");
                     runs.log();
@@ -110,11 +110,11 @@ impl Runner {
                 fs::copy(log, scratch.join("whole.parquet")).expect("it is there");
                 runs.run("machines mutant.toml --json");
                 runs.run("replay whole.parquet --machine mutant.toml --governor menu --json");
-                runs.run("simulate mutant.toml third-cpu --duration-ms 20 --json");
+                runs.run("lab simulate mutant.toml third-cpu --duration-ms 20 --json");
                 runs.simulate("mutant.toml poisson --duration-ms 20");
             }
             Kind::Workload => {
-                runs.run("simulate milan mutant.toml --duration-ms 20 --json");
+                runs.run("lab simulate milan mutant.toml --duration-ms 20 --json");
                 runs.simulate("spr mutant.toml --duration-ms 20");
             }
         }
@@ -190,7 +190,7 @@ impl Runs<'_> {
 
     /// Validates a log that a command wrote.
     fn check(&mut self, command: &str, log: &str) {
-        let status = self.run(&format!("validate {log}"));
+        let status = self.run(&format!("log validate {log}"));
         if status != Some(0) {
             let problem = format!("{command} wrote what validate refuses: {status:?}");
             self.outcome.problems.push(problem);
@@ -198,7 +198,7 @@ impl Runs<'_> {
     }
 
     fn simulate(&mut self, arguments: &str) {
-        let line = format!("simulate {arguments} --governor teo --trace simulated.parquet");
+        let line = format!("lab simulate {arguments} --governor teo --trace simulated.parquet");
         if self.run(&line) == Some(0) {
             self.outcome.has_simulated = true;
             self.check("simulate", "simulated.parquet");
@@ -208,13 +208,13 @@ impl Runs<'_> {
     /// Runs everything that takes a log.
     fn log(&mut self) {
         for line in [
-            "validate log.parquet --json",
+            "log validate log.parquet --json",
             "info log.parquet --json",
             "replay log.parquet --machine spr --governor menu --governor oracle --json",
             "replay log.parquet --machine skl-client --governor teo",
-            "diff log.parquet --machine spr --governor menu --governor teo --json",
-            "export log.parquet --governor menu --format csv -o rows",
-            "export log.parquet --machine spr --format perfetto -o t",
+            "replay --compare log.parquet --machine spr --governor menu --governor teo --json",
+            "log export log.parquet --governor menu --format csv -o rows",
+            "log export log.parquet --machine spr --format perfetto -o t",
         ] {
             self.run(line);
         }
@@ -224,7 +224,7 @@ impl Runs<'_> {
             self.outcome.has_written = true;
             self.check("replay", "written.parquet");
         }
-        if self.run("anonymize log.parquet -o anonymous.parquet --json") == Some(0) {
+        if self.run("log anonymize log.parquet -o anonymous.parquet --json") == Some(0) {
             self.check("anonymize", "anonymous.parquet");
         }
         self.simulate("milan log.parquet --duration-ms 20");

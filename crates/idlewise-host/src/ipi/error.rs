@@ -209,7 +209,7 @@ pub(super) fn not_restored(files: &[(PathBuf, String)]) -> String {
     let echo = |(path, value): &(PathBuf, String)| format!("echo {value} > {}", path.display());
     let echoes: Vec<String> = files.iter().map(echo).collect();
     format!(
-        "the idle states are not as they were; as root: idlewise settings revert, or {}",
+        "the idle states are not as they were; as root: idlewise set revert, or {}",
         echoes.join("; ")
     )
 }

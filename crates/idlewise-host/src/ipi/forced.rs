@@ -179,7 +179,7 @@ mod tests {
     fn other_sessions_wishes_are_in_force_again_afterwards() {
         let (_folder, root) = machine();
         let off: Setting = "C6=off".parse().unwrap();
-        let applied = apply(&root, &[off], &Owner::running("idlewise settings apply")).unwrap();
+        let applied = apply(&root, &[off], &Owner::running("idlewise set apply")).unwrap();
         assert_eq!(disabled(&root), "011");
         let owner = owner();
         let mut states = ForcedStates::new(&root, &owner, &|_| {});
@@ -196,7 +196,7 @@ mod tests {
     fn what_is_reverted_meanwhile_is_not_in_force_afterwards() {
         let (_folder, root) = machine();
         let off: Setting = "C6=off".parse().unwrap();
-        let applied = apply(&root, &[off], &Owner::running("idlewise settings apply")).unwrap();
+        let applied = apply(&root, &[off], &Owner::running("idlewise set apply")).unwrap();
         let owner = owner();
         let mut states = ForcedStates::new(&root, &owner, &|_| {});
         states.force(&cpu1(), Some(2)).unwrap();
@@ -257,7 +257,7 @@ mod tests {
         let file = root.path(&disable_file(1, 2));
         fs::remove_file(&file).unwrap();
         symlink("/dev/full", &file).unwrap();
-        format!("as root: idlewise settings revert, or echo 0 > {}", file.display())
+        format!("as root: idlewise set revert, or echo 0 > {}", file.display())
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         });
         assert!(panic.is_err());
         let told = told.into_inner().unwrap();
-        assert!(told.contains("as root: idlewise settings revert, or echo 0 > "), "{told}");
+        assert!(told.contains("as root: idlewise set revert, or echo 0 > "), "{told}");
     }
 
     #[test]
@@ -288,7 +288,7 @@ mod tests {
         assert!(error.starts_with("stopped before") && error.ends_with(&expected), "{error}");
         let first = root.text(&disable_file(1, 0));
         assert_eq!(first.as_deref(), Some("0"), "the others are restored");
-        // The journal knows what is left, and `settings revert` tries again.
+        // The journal knows what is left, and `set revert` tries again.
         fs::remove_file(root.path(&disable_file(1, 2))).unwrap();
         fs::write(root.path(&disable_file(1, 2)), "1\n").unwrap();
         revert(&root, Which::Ended).unwrap();

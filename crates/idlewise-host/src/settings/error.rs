@@ -17,7 +17,7 @@ pub enum SettingsError {
     /// No cpuidle driver.
     #[error(
         "this machine has no cpuidle driver, so there are no idle states to set, and a latency limit would \
-         change nothing (most virtual machines are like that; `idlewise boot` says how CPUs idle here)"
+         change nothing (most virtual machines are like that; `idlewise lab boot` says how CPUs idle here)"
     )]
     NoDriver,
     /// Nothing to choose.
@@ -71,7 +71,7 @@ pub enum SettingsError {
     /// A whole machine's limit can only be added to.
     #[error(
         "latency=none lifts limits of CPUs only (latency=none@4-7); the whole machine's limit is the smallest \
-         that any program holds, and only that program can give it up: `idlewise settings status` names it"
+         that any program holds, and only that program can give it up: `idlewise set status` names it"
     )]
     MachineLimitNone,
     /// A lasting limit of the whole machine, or an expiry, needs a process.
@@ -101,7 +101,7 @@ pub enum SettingsError {
     Busy,
     /// Another command gave back what a measurement forces.
     #[error(
-        "another command gave the forced idle states back (`settings revert --all`), so the measurement ended; \
+        "another command gave the forced idle states back (`set revert --all`), so the measurement ended; \
          everything is as it was: run it again"
     )]
     OverlayEnded,
@@ -133,7 +133,7 @@ pub enum SettingsError {
     /// The journal would be too long to be read back.
     #[error(
         "{}: what was found would need {byte_count} bytes there, and {byte_count_max} are allowed; nothing is \
-         changed: revert something first (`idlewise settings status` says what is set), or name fewer CPUs",
+         changed: revert something first (`idlewise set status` says what is set), or name fewer CPUs",
         path.display()
     )]
     NoRoom {
@@ -155,9 +155,7 @@ pub enum SettingsError {
         others: String,
     },
     /// Writing failed, and what had been written could not be undone.
-    #[error(
-        "{cause}; and not everything could be undone: {left}; as root: idlewise settings revert"
-    )]
+    #[error("{cause}; and not everything could be undone: {left}; as root: idlewise set revert")]
     NotUndone {
         /// Why it was to be undone.
         cause: Box<SettingsError>,
@@ -165,7 +163,7 @@ pub enum SettingsError {
         left: String,
     },
     /// There is no such session.
-    #[error("nothing has the number {id}; `idlewise settings status` lists what is set")]
+    #[error("nothing has the number {id}; `idlewise set status` lists what is set")]
     NoSession {
         /// Its number.
         id: u64,
@@ -189,7 +187,7 @@ fn advice(source: &io::Error) -> &'static str {
         }
         Some(Errno::NOENT) => "was the CPU put offline, or the driver changed? try again",
         Some(Errno::INVAL) => "the kernel does not take that value",
-        _ => "`idlewise settings status` says what is set",
+        _ => "`idlewise set status` says what is set",
     }
 }
 

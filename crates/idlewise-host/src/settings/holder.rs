@@ -27,7 +27,7 @@ pub(super) struct Holding(Child);
 /// Starts a holder.
 pub(super) fn start(root: &Root, program: &Path, id: u64) -> Result<Waiting, SettingsError> {
     let mut command = Command::new(program);
-    command.args(["settings", "hold", &id.to_string()]);
+    command.args(["set", "hold", &id.to_string()]);
     if !root.is_live() {
         command.arg("--sysroot").arg(root.path(""));
     }

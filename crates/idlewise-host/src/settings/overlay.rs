@@ -2,7 +2,7 @@
 //! measurement forces.
 //!
 //! Not here: which files a state needs (`ipi/forced.rs`), and the lock that keeps a second measurement and
-//! `settings apply` out. Who makes an overlay must have that (`ipi::lock`).
+//! `set apply` out. Who makes an overlay must have that (`ipi::lock`).
 
 use std::collections::BTreeMap;
 

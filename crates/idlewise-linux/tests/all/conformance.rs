@@ -43,7 +43,7 @@ fn replay(stem: &str, log: &str) -> DecisionReplay {
     replay_decisions(log.as_bytes(), states, &mut governor).expect("the log is well formed")
 }
 
-/// Proposed rules that have no log yet. `idlewise verify sources` compares them with the patched C files.
+/// Proposed rules that have no log yet. `idlewise lab verify sources` compares them with the patched C files.
 const WITHOUT_LOG: [&str; 2] = ["menu-6.12+margin", "menu-7.2+min"];
 
 #[test]

@@ -83,7 +83,7 @@ pub enum ParameterError {
     #[error(
         "no parameter '{}'; {}",
         key.escape_debug(),
-        nearest.map_or("`idlewise simulate --list` shows all".to_owned(), |nearest| {
+        nearest.map_or("`idlewise lab simulate --list` shows all".to_owned(), |nearest| {
             format!("did you mean '{nearest}'?")
         })
     )]

@@ -134,7 +134,7 @@ pub enum WorkloadError {
         message: String,
     },
     /// `workload = "NAME"` is missing.
-    #[error("no line workload = \"NAME\"; `idlewise simulate --list` has the names")]
+    #[error("no line workload = \"NAME\"; `idlewise lab simulate --list` has the names")]
     Unnamed,
     /// No workload has that name.
     #[error("no workload '{}'; {}", name.escape_debug(), hint(nearest))]
@@ -161,7 +161,7 @@ fn at(line: &Option<usize>) -> String {
 fn hint(nearest: &Option<&str>) -> String {
     match nearest {
         Some(nearest) => format!("did you mean '{nearest}'?"),
-        None => "`idlewise simulate --list` has the names".to_owned(),
+        None => "`idlewise lab simulate --list` has the names".to_owned(),
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
         );
         assert_eq!(
             message("interval_ns = 1"),
-            "no line workload = \"NAME\"; `idlewise simulate --list` has the names"
+            "no line workload = \"NAME\"; `idlewise lab simulate --list` has the names"
         );
         assert!(message("workload = ").starts_with("line 1: "));
     }

@@ -21,7 +21,7 @@ const MESSAGES: [(&str, &str); 15] = [
         "line 2: no parameter 'housekeping_ns'; did you mean 'housekeeping_ns'?",
     ),
     ("unknown_workload", "no workload 'poison'; did you mean 'poisson'?"),
-    ("no_workload", "no line workload = \"NAME\"; `idlewise simulate --list` has the names"),
+    ("no_workload", "no line workload = \"NAME\"; `idlewise lab simulate --list` has the names"),
     (
         "negative_number",
         "line 2: interval_ns = -1: expected a whole number, 100 to 31536000000000000 (a year)",

@@ -160,7 +160,7 @@ fn body(found: &Findings) -> Body {
                 others().map(|row| format!("{}, because {}", row.processor, row.reason)).collect::<Vec<_>>().join("; ");
             "With idle=nomwait, {} of the {} machines use MWAIT; the claim says none.",
                 found.decisions.iter().filter(|row| is_mwait(row.without_mwait)).count(), found.decisions.len();
-            "Other things decide too: erratum 400 (6.1 only), MONITOR errata, a CPUID that ends before leaf 5, TDX and Xen. `idlewise boot` explains each.";
+            "Other things decide too: erratum 400 (6.1 only), MONITOR errata, a CPUID that ends before leaf 5, TDX and Xen. `idlewise lab boot` explains each.";
         },
         plot: Plot {
             title: "Wake-up latency: calibrated, so lines must meet",

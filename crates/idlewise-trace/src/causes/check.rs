@@ -1,7 +1,7 @@
 //! What a workload log must satisfy: no effect before its cause, and no cause that is not there.
 //!
 //! There is one definition. The writer checks with it before a file gets its name, readers check what others
-//! wrote, and `idlewise validate` prints what it finds.
+//! wrote, and `idlewise log validate` prints what it finds.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -76,7 +76,7 @@ impl WorkloadWriter {
         Ok(WorkloadWriter { path, output, writer, steps: Vec::new() })
     }
 
-    /// Adds the metadata, checks the result as `idlewise validate` does, and gives the file its name. Returns
+    /// Adds the metadata, checks the result as `idlewise log validate` does, and gives the file its name. Returns
     /// its size.
     ///
     /// # Errors

@@ -102,7 +102,7 @@ impl LogWriter {
         })
     }
 
-    /// Sorts the row groups, adds the metadata, checks the result as `idlewise validate` does, and
+    /// Sorts the row groups, adds the metadata, checks the result as `idlewise log validate` does, and
     /// gives the file its name. Returns its size.
     ///
     /// # Errors

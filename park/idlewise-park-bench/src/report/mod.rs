@@ -250,7 +250,7 @@ fn summary(goals: &[Goal]) -> String {
 }
 
 impl ParkResult {
-    /// Returns a JSON document with the goals, the bases, and what `idlewise compare` reads.
+    /// Returns a JSON document with the goals, the bases, and what `idlewise lab compare` reads.
     pub fn to_json(&self) -> serde_json::Value {
         let mut document = serde_json::to_value(self).expect("numbers and text");
         document["schema"] = RESULT_SCHEMA.into();

@@ -33,7 +33,7 @@ pub(super) struct Variant {
 pub(super) enum Change {
     /// Nothing: the settings as they are.
     Nothing,
-    /// A setting that `idlewise settings` knows, and the state's index if it is about one.
+    /// A setting that `idlewise set` knows, and the state's index if it is about one.
     Setting(Setting, Option<usize>),
     /// A parameter on the kernel's command line.
     Boot(String),

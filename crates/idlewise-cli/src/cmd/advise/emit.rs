@@ -18,7 +18,7 @@ pub(super) enum Format {
     Tuned,
     /// A systemd unit that sets it at boot and restores what was there when stopped
     Systemd,
-    /// A file for `idlewise settings apply`, one setting a line
+    /// A file for `idlewise set apply`, one setting a line
     Dropin,
 }
 
@@ -47,10 +47,8 @@ pub(super) fn text(format: Format, change: &Change, log: &str, sentence: &str) -
             );
         }
         (Change::Setting(setting, _), Format::Commands) => {
-            let _ = write!(
-                text,
-                "idlewise settings apply --set '{setting}'\n# Undo: idlewise settings revert\n"
-            );
+            let _ =
+                write!(text, "idlewise set apply --set '{setting}'\n# Undo: idlewise set revert\n");
         }
         (Change::Setting(setting, _), Format::Dropin) => {
             let _ = writeln!(text, "{setting}");
@@ -60,8 +58,8 @@ pub(super) fn text(format: Format, change: &Change, log: &str, sentence: &str) -
                 text,
                 "[Unit]\nDescription=Idle states, by idlewise advise\n\n\
                  [Service]\nType=oneshot\nRemainAfterExit=yes\n\
-                 ExecStart={PROGRAM} settings apply --set {setting}\n\
-                 ExecStop={PROGRAM} settings revert\n\n\
+                 ExecStart={PROGRAM} set apply --set {setting}\n\
+                 ExecStop={PROGRAM} set revert\n\n\
                  [Install]\nWantedBy=multi-user.target\n"
             );
         }

@@ -69,7 +69,7 @@ Examples:
   # At most 50 us of delay for 99 % of the wake-ups of four CPUs, for at most 3 W more
   idlewise advise trace.dat --cpus 4-7 --slo p99=50us --max-watts 3
 
-  # The recommended change as a profile of tuned, as a unit, as a file for `settings apply`
+  # The recommended change as a profile of tuned, as a unit, as a file for `set apply`
   idlewise advise trace.dat --emit tuned -o tuned.conf
   idlewise advise trace.dat --emit systemd -o idlewise-advice.service
   idlewise advise trace.dat --emit dropin -o advice.conf

@@ -135,7 +135,7 @@ impl Create {
         )?;
         writeln!(out, "{}", wrap(&format!("Command: {}", shown_words(&manifest.command)), 100, 4))?;
         write_privacy(out, manifest)?;
-        writeln!(out, "Others verify it with: idlewise bundle verify {shown}")?;
+        writeln!(out, "Others verify it with: idlewise log bundle verify {shown}")?;
         Ok(())
     }
 }
@@ -187,7 +187,7 @@ fn readme(manifest: &Manifest, shelf: &Shelf) -> Result<String> {
     writeln!(
         text,
         "Evidence made by idlewise {program}, which runs it again and compares the outputs:\n\n    \
-         idlewise bundle verify FILE\n\nBy hand, in this folder:\n\n    sha256sum --check {SUMS}\n    \
+         idlewise log bundle verify FILE\n\nBy hand, in this folder:\n\n    sha256sum --check {SUMS}\n    \
          {command}\n"
     )?;
     for (path, about) in [

@@ -84,8 +84,8 @@ impl<'a> Inputs<'a> {
         let is_named = line.words.iter().any(|word| word.role == BundleRole::Machine);
         let machines: &[&str] = match line.command.name {
             _ if is_named || !self.lacks_states => &[],
-            "replay" | "diff" => &MACHINES_DEFAULT,
-            "arena" => &cells::MACHINES_DEFAULT,
+            "replay" | "replay --compare" => &MACHINES_DEFAULT,
+            "replay --rank" => &cells::MACHINES_DEFAULT,
             _ => &[],
         };
         for id in machines {
@@ -123,7 +123,7 @@ impl<'a> Inputs<'a> {
     fn place_logs(&mut self, line: &mut Line, unpacking: Unpacking) -> Result<()> {
         let is_log = |word: &&mut Word| word.role == BundleRole::Log;
         let words: Vec<&mut Word> = line.words.iter_mut().filter(is_log).collect();
-        if words.is_empty() && matches!(line.command.name, "replay" | "diff" | "arena") {
+        if words.is_empty() && line.command.name.starts_with("replay") {
             for named in bundled::logs()? {
                 let value = Some(self.log(&named)?);
                 line.words.push(Word { option: None, value, role: BundleRole::Log });

@@ -14,6 +14,7 @@ use crate::cmd::{Definition, arena, compare, predict, replay, simulate, study};
 use crate::error::{Failure, Result, did_you_mean};
 use crate::governor_arguments::ROLES as GOVERNORS;
 use crate::joining::Joining;
+use crate::names::in_new_words;
 use crate::promoting::Promoting;
 use crate::replay_arguments::{ROLES as REPLAY, SHOWN};
 use crate::role::Roles;
@@ -21,6 +22,7 @@ pub use crate::role::{BundleRole, Promise};
 
 /// A command that can be in a bundle.
 pub struct Bundled {
+    /// Its words.
     pub name: &'static str,
     pub promise: Promise,
     /// Its options and operands. For a measurement, which does not run again, they are not listed.
@@ -43,15 +45,15 @@ const fn same(name: &'static str, roles: &'static [Roles]) -> Bundled {
     Bundled { name, promise: Promise::Same, roles }
 }
 
-/// Every command that can be in a bundle.
+/// Every command that can be in a bundle. A form of `replay` comes before it.
 pub const COMMANDS: [Bundled; 8] = [
+    same("replay --compare", &[GOVERNORS, REPLAY]),
+    same("replay --rank", &[GOVERNORS, SHOWN, arena::ROLES]),
     same("replay", &[GOVERNORS, REPLAY, Joining::ROLES, replay::ROLES]),
-    same("diff", &[GOVERNORS, REPLAY]),
-    same("arena", &[GOVERNORS, SHOWN, arena::ROLES]),
     same("predict", &[GOVERNORS, SHOWN, Promoting::ROLES, predict::ROLES]),
-    same("simulate", &[GOVERNORS, SHOWN, Promoting::ROLES, simulate::ROLES]),
-    same("study", &[study::ROLES]),
-    same("compare", &[compare::ROLES]),
+    same("lab simulate", &[GOVERNORS, SHOWN, Promoting::ROLES, simulate::ROLES]),
+    same("lab study", &[study::ROLES]),
+    same("lab compare", &[compare::ROLES]),
     Bundled { name: "measure", promise: Promise::Measured, roles: &[] },
 ];
 
@@ -88,8 +90,17 @@ impl Line {
             Some(first) if first == "idlewise" => &words[1..],
             _ => words,
         };
-        let name = words.first().map(|name| name.to_string_lossy()).unwrap_or_default();
-        let Some(command) = COMMANDS.iter().find(|command| *command.name == *name) else {
+        let (words, _) = in_new_words(words.to_vec());
+        let has_name = |command: &&Bundled| {
+            let name: Vec<&str> = command.name.split(' ').collect();
+            words.len() >= name.len() && name.iter().zip(&words).all(|(name, word)| word == name)
+        };
+        let Some(command) = COMMANDS.iter().find(has_name) else {
+            let is_group =
+                words.first().is_some_and(|word| word == "lab" || word == "log" || word == "set");
+            let name =
+                words.iter().take(1 + usize::from(is_group)).map(|word| word.to_string_lossy());
+            let name = name.collect::<Vec<_>>().join(" ");
             let names = COMMANDS.iter().map(|command| command.name);
             let otherwise =
                 format!("it holds one of {}", names.clone().collect::<Vec<_>>().join(", "));
@@ -105,10 +116,13 @@ impl Line {
             let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
             Failure::new(format_args!("the bundled command: {first}"))
         })?;
-        let Some((_, matches)) = matches.subcommand() else {
-            return Err(Failure::new("the bundled command: nothing to do"));
-        };
-        let definition = parser.find_subcommand(command.name);
+        let (mut matches, mut definition) = (&matches, Some(&parser));
+        for word in command.name.split(' ') {
+            let Some((_, below)) = matches.subcommand() else {
+                return Err(Failure::new("the bundled command: nothing to do"));
+            };
+            (matches, definition) = (below, definition.and_then(|it| it.find_subcommand(word)));
+        }
         if command.promise == Promise::Measured {
             return Self::of_measurement(command, &words[1..], definition, matches);
         }
@@ -179,7 +193,7 @@ impl Line {
     pub fn words_for(&self, form: &str) -> Vec<String> {
         let is_report = matches!(form, PAGE | MAIL);
         let name = if is_report { "report" } else { self.command.name };
-        let mut words = vec![name.to_owned()];
+        let mut words: Vec<String> = name.split(' ').map(str::to_owned).collect();
         let is_kept = |word: &&Word| match word.role {
             BundleRole::InText => form == "text",
             BundleRole::InTable => !is_report,
@@ -318,14 +332,18 @@ mod tests {
             ("replay --json --max-unpacked 4G", "replay"),
             ("replay --promote C1,C1E", "replay --promote C1 --promote C1E"),
             (
-                "diff --kernel-source k --governor menu.c --governor menu.c --patch p x",
-                "diff --kernel-source k --governor menu.c --governor menu.c --patch p x",
+                "replay --kernel-source k --governor a.c --governor a.c --patch p x --compare",
+                "replay --compare --kernel-source k --governor a.c --governor a.c --patch p x",
             ),
-            ("simulate spr tcp-lat --set a=1 --seed 7", "simulate --set a=1 --seed 7 spr tcp-lat"),
-            ("study menu-min --set hz=100", "study --set hz=100 menu-min"),
+            ("arena x --lambda 1", "replay --rank --lambda 1 x"),
+            (
+                "simulate spr tcp-lat --set a=1 --seed 7",
+                "lab simulate --set a=1 --seed 7 spr tcp-lat",
+            ),
+            ("lab study menu-min --set hz=100", "lab study --set hz=100 menu-min"),
             (
                 "compare a b --more-a c d --percentiles",
-                "compare --more-a c --more-a d --percentiles a b",
+                "lab compare --more-a c --more-a d --percentiles a b",
             ),
         ] {
             let parsed = parse(line).unwrap();
@@ -333,8 +351,8 @@ mod tests {
             let again = parse(expected).unwrap();
             assert_eq!(again.words_for("text"), parsed.words_for("text"));
         }
-        let words = parse("compare a b --percentiles").unwrap().words_for("csv");
-        assert_eq!(words.join(" "), "compare --csv a b");
+        let words = parse("lab compare a b --percentiles").unwrap().words_for("csv");
+        assert_eq!(words.join(" "), "lab compare --csv a b");
         let words = |form| parse("replay x --by-log --hz 250").unwrap().words_for(form).join(" ");
         assert_eq!(words("text"), "replay --by-log --hz 250 x");
         assert_eq!(words(PAGE), "report --hz 250 --output report.html x");
@@ -351,16 +369,17 @@ mod tests {
             ("", "cannot hold ''"),
             ("replya", "did you mean 'replay'"),
             ("record -d 1", "cannot hold 'record'"),
-            ("bundle -o x -- replay", "cannot hold 'bundle'"),
+            ("bundle -o x -- replay", "cannot hold 'log bundle'"),
+            ("lab boot", "cannot hold 'lab boot'"),
             ("plugin-worker", "cannot hold"),
             (
                 "replay --write-log x --governor menu --machine spr",
                 "--write-log cannot be in a bundle",
             ),
             ("replay --governor a.c --unconfined", "--unconfined cannot be in a bundle"),
-            ("simulate spr wakes --trace x", "--trace cannot be in a bundle"),
-            ("study --pages docs", "--pages cannot be in a bundle"),
-            ("simulate --list", "--list cannot be in a bundle"),
+            ("lab simulate spr wakes --trace x", "--trace cannot be in a bundle"),
+            ("lab study --pages docs", "--pages cannot be in a bundle"),
+            ("lab simulate --list", "--list cannot be in a bundle"),
             ("replay --help", "the bundled command"),
             ("replay --no-such-option", "unexpected argument"),
         ] {
@@ -374,7 +393,8 @@ mod tests {
         let mut parser = help::command();
         parser.build();
         for command in COMMANDS.iter().filter(|command| command.promise == Promise::Same) {
-            let definition = parser.find_subcommand(command.name).unwrap();
+            let mut words = command.name.split(' ');
+            let definition = words.try_fold(&parser, |it, word| it.find_subcommand(word)).unwrap();
             let ids = definition.get_arguments().map(|argument| argument.get_id().as_str());
             let ids: Vec<&str> = ids.filter(|id| *id != "help").collect();
             for id in &ids {

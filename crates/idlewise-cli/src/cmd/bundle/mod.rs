@@ -1,4 +1,4 @@
-//! `idlewise bundle`: a result, and everything needed to reproduce it, in one file.
+//! `idlewise log bundle`: a result, and everything needed to reproduce it, in one file.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -37,37 +37,37 @@ const SCHEMA: u32 = 1;
 const EXAMPLES: &str = "\
 Examples:
   # A replay of a recording of yours, as proof for a mail
-  idlewise bundle -o evidence.tar.zst -- replay perf.data --machine spr
+  idlewise log bundle -o evidence.tar.zst -- replay perf.data --machine spr
 
   # A patch for menu, with the kernel's headers that it needs
-  idlewise bundle -o evidence.tar.zst -- diff perf.data --kernel-source ~/linux \\
+  idlewise log bundle -o evidence.tar.zst -- replay --compare perf.data --kernel-source ~/linux \\
       --governor menu.c --governor menu.c --patch my.patch
 
   # Somebody else's: look into it, then run it again and compare every byte
-  idlewise bundle list evidence.tar.zst
-  idlewise bundle verify evidence.tar.zst
+  idlewise log bundle list evidence.tar.zst
+  idlewise log bundle verify evidence.tar.zst
 
   # It has C files: they are compiled, and run confined
-  idlewise bundle verify evidence.tar.zst --allow-code
+  idlewise log bundle verify evidence.tar.zst --allow-code
 
   # Two saved measurements, which name the machine, its kernel and its settings
-  idlewise bundle -o evidence.tar.zst --keep-private -- compare halt.json mwait.json
+  idlewise log bundle -o evidence.tar.zst --keep-private -- lab compare halt.json mwait.json
 
 Exit status: 0; for `verify`: 0 if all is the same, 1 if something differs, 2 if it can't be verified.";
 
 /// Pack a result with everything needed to reproduce it, or verify such a file
 ///
-/// Runs replay, diff, arena, predict, simulate, study, compare or measure, and writes one file with the exact command, the
+/// Runs replay (with --compare or --rank, too), predict, measure, or lab simulate, study or compare, and writes one file with the exact command, the
 /// version and commit of idlewise, machine tables, logs, patches, C files and their headers, the outputs as
-/// text, JSON and CSV, and SHA-256 sums of all that. Logs are anonymized (see `idlewise anonymize`); what was
+/// text, JSON and CSV, and SHA-256 sums of all that. Logs are anonymized (see `idlewise log anonymize`); what was
 /// dropped is printed. The same inputs always give the same bytes.
 #[derive(clap::Args)]
 #[command(
     after_help = EXAMPLES,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    override_usage = "idlewise bundle [OPTIONS] --output <BUNDLE> -- <COMMAND>...\n       \
-                      idlewise bundle verify|list <BUNDLE>"
+    override_usage = "idlewise log bundle [OPTIONS] --output <BUNDLE> -- <COMMAND>...\n       \
+                      idlewise log bundle verify|list <BUNDLE>"
 )]
 pub struct Bundle {
     #[command(subcommand)]

@@ -20,16 +20,17 @@ use serde_json::json;
 
 use crate::bundled;
 use crate::cmd::Definition;
-use crate::cmd::settings::time;
+use crate::cmd::set::time;
 use crate::error::{Failure, Result};
 use crate::input;
+use crate::names::{RENAMED, Renamed};
 use crate::program;
 use crate::screen;
 use crate::signals::end_without_leftovers;
 use crate::unpack::{byte_count, free_byte_count};
 use crate::work_folder::work_folder;
 
-use super::line::{BundleRole, Line, MAIL, PAGE, Promise, shown_words};
+use super::line::{BundleRole, Line, MAIL, Promise, shown_words};
 use super::manifest::Manifest;
 use super::{SCHEMA, outputs};
 
@@ -46,11 +47,11 @@ const ABOUT_WIDTH: usize = 14;
 const EXAMPLES: &str = "\
 Examples:
   # Run it again and compare
-  idlewise bundle verify evidence.tar.zst
+  idlewise log bundle verify evidence.tar.zst
 
   # Somebody's patch: read it first, then let it be compiled and run, confined
   tar --zstd -xOf evidence.tar.zst evidence/patches | less
-  idlewise bundle verify evidence.tar.zst --allow-code
+  idlewise log bundle verify evidence.tar.zst --allow-code
 
 Exit status: 0 if all that can be compared is the same; 1 if something differs; 2 if the bundle can't be
 read or is not what a bundle may be.";
@@ -401,12 +402,13 @@ fn run_again(
         let difference = difference(&expected.join(form.path), &again);
         match difference.map_err(|error| Failure::new(format_args!("{path}: {error}")))? {
             None => findings.add(form.path, Outcome::Same, "the same, byte for byte"),
-            // A page contains its program, and a mail names it.
+            // A page contains its program, and a mail names it. Hints name commands.
             Some(_)
                 if theirs != ours
                     && has_same_figures(form, [&expected, &folder], [&theirs, &ours])? =>
             {
-                let text = "the same figures; what differs is the version of the program in it";
+                let text =
+                    "the same figures; what differs is the program's version, or names of commands";
                 findings.add(form.path, Outcome::Same, text);
             }
             Some(text) => findings.add(form.path, Outcome::Differs, text),
@@ -415,8 +417,7 @@ fn run_again(
     Ok(())
 }
 
-/// Returns whether two pages or two mails say the same, except which program made them. Other outputs do not
-/// say that, so they must be the same.
+/// Returns whether two outputs say the same, except which program made them and what commands were called.
 fn has_same_figures(
     form: &outputs::Form,
     [theirs, ours]: [&Path; 2],
@@ -426,26 +427,35 @@ fn has_same_figures(
     // The program in a page has not become that much smaller.
     let byte_count_max = ours_at.metadata().map_err(Failure::new)?.len() + MORE_BYTE_COUNT_MAX;
     let theirs = figures(form, &theirs.join(form.path), their_program, byte_count_max)?;
-    Ok(theirs.is_some() && theirs == figures(form, &ours_at, our_program, byte_count_max)?)
+    let ours = figures(form, &ours_at, our_program, byte_count_max)?;
+    Ok(theirs.is_some_and(|theirs| ours.is_some_and(|ours| with_new_names(theirs) == ours)))
 }
 
-/// What a page or a mail says, without the program in it; `None` for other outputs, and if it is too long.
+/// Replaces the old names of commands in hints.
+fn with_new_names(parts: Vec<String>) -> Vec<String> {
+    let replaced = |part: String, (old, new): &Renamed| {
+        let name = |name: &str, end: char| format!("`idlewise {name}{end}");
+        let part = part.replace(&name(old, ' '), &name(new, ' '));
+        part.replace(&name(old, '`'), &name(new, '`'))
+    };
+    parts.into_iter().map(|part| RENAMED.iter().fold(part, replaced)).collect()
+}
+
+/// What an output says, without the program in a page or a mail; `None` if it is too long.
 fn figures(
     form: &outputs::Form,
     path: &Path,
     program: &str,
     byte_count_max: u64,
 ) -> Result<Option<Vec<String>>> {
-    if !matches!(form.name, MAIL | PAGE) {
-        return Ok(None);
-    }
     let text = match read_small_file(path, byte_count_max) {
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Ok(None),
         read => String::from_utf8_lossy(&read.map_err(Failure::new)?).into_owned(),
     };
     let parts: Vec<String> = match form.name {
         // A longer name moves words to the next line.
-        MAIL => vec![text.split_whitespace().collect::<Vec<_>>().join(" ")],
+        MAIL | "text" => vec![text.split_whitespace().collect::<Vec<_>>().join(" ")],
+        "json" | "csv" => vec![text],
         _ => {
             let begins = ["<title>", "<main", "<script type=\"application/"];
             let ends = ["</title>", "</main>", "</script>"];

@@ -1,4 +1,4 @@
-//! `idlewise export`: converts a log and replays of it for other programs.
+//! `idlewise log export`: converts a log and replays of it for other programs.
 
 mod perfetto;
 mod rows;
@@ -34,19 +34,19 @@ const SCHEMA: u32 = 1;
 const EXAMPLES: &str = "\
 Examples:
   # For https://ui.perfetto.dev: the recorded idle states, and what menu and teo would have done
-  idlewise export server.parquet --format perfetto --governor menu --governor teo --machine spr
+  idlewise log export server.parquet --format perfetto --governor menu --governor teo --machine spr
 
   # For a spreadsheet; docs/columns.md explains the columns
-  idlewise export server.parquet --format csv -o server.csv
+  idlewise log export server.parquet --format csv -o server.csv
 
   # menu's stays with a timer that gets CPUs out of C1
-  idlewise export server.parquet --format perfetto --governor menu --machine spr --promote C1
+  idlewise log export server.parquet --format perfetto --governor menu --machine spr --promote C1
 
   # For pandas, Polars or DuckDB, with menu's first choice in each gap and whether it fitted
-  idlewise export server.parquet --format arrow --governor menu
+  idlewise log export server.parquet --format arrow --governor menu
 
   # Through a pipe
-  idlewise export perf.data --format csv -o - | head
+  idlewise log export perf.data --format csv -o - | head
 
 Exit status: 0; 1 if a governor's file crashed, looped or answered what is no state; 2 if the log
 can't be read or the file can't be written.";
@@ -60,7 +60,7 @@ can't be read or the file can't be written.";
 /// price of delay is ¼ of the polling power.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("none")))]
-#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
+#[command(after_help = EXAMPLES)]
 pub struct Export {
     /// An idle log, or a recording
     log: PathBuf,

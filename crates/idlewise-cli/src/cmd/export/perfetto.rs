@@ -303,7 +303,7 @@ pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<()>
             let Some(first) = gaps.first() else { return Ok(()) };
             if gaps.iter().any(|gap| gap.start_ns < 0) {
                 return Err(Failure::new(format_args!(
-                    "{}: times before 0, which Perfetto has not; shift them with `idlewise \
+                    "{}: times before 0, which Perfetto has not; shift them with `idlewise log \
                      anonymize`",
                     named.log.path().display()
                 )));

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use histogram::Form;
 
+use crate::cmd::validate::verdict_of;
 use crate::doubts::ShownDoubts;
 use crate::error::{Failure, Result};
 use crate::input::NamedLog;
@@ -39,13 +40,15 @@ Examples:
   # For programs: all columns, times in nanoseconds, and the log's metadata
   idlewise info machine.parquet --json
 
-Exit status: 0, or 2 if the file can't be used.";
+Exit status: 0, also if the log is wrong (`log validate` then has 1), or 2 if the file can't be used.";
 
-/// Show what an idle log or a recording holds, CPU by CPU
+/// Show what an idle log or a recording holds, CPU by CPU, and whether it can be trusted
+///
+/// The last line is the verdict of `idlewise log validate`, which has the details.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
-    /// An idle log, a recording of any format that `idlewise import` reads, or a histogram of `record --histogram`
+    /// An idle log, a recording of any format that `idlewise log import` reads, or a histogram of `record --histogram`
     log: PathBuf,
 
     /// Count how often menu distrusts a short prediction because the tick is stopped
@@ -153,7 +156,8 @@ impl Info {
                 notes.doubt(format!("columns that the recording could not fill: {names}"));
             }
             notes.doubts_of(&metadata.doubts);
-            writeln!(out, "\n{}", notes.to_text(style.width).trim_end())?;
+            writeln!(out, "\n{}\n", notes.to_text(style.width).trim_end())?;
+            writeln!(out, "{}", wrap(&verdict_of(&named)?, style.width, 2))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -51,7 +51,7 @@ Examples:
 
 Counters of the processor need root, or perf_event_paranoid at 0 or below; those of the kernel
 (interrupts, requested idle states) need no rights. What the machine does not count is listed with the
-reason. `idlewise compare` compares two saved measurements.
+reason. `idlewise lab compare` compares two saved measurements.
 
 Exit status: COMMAND's, if it ended or outlasted the counting; otherwise 0, or 2 if nothing was counted.";
 
@@ -67,7 +67,7 @@ pub struct Counters {
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 
-    /// Seconds of a slice; `idlewise compare` draws slices for its intervals
+    /// Seconds of a slice; `idlewise lab compare` draws slices for its intervals
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
     slice: Duration,
 

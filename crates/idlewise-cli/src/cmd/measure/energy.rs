@@ -506,7 +506,7 @@ fn domains_json(domains: &[EnergyDomain], counted: &[bool]) -> Value {
     domains.iter().zip(counted).map(domain).collect()
 }
 
-/// The power of each slice, for `compare`.
+/// The power of each slice, for `lab compare`.
 fn series(plan: &EnergyPlan, slices: &[Slice]) -> Vec<SavedSeries> {
     let mut series = Vec::new();
     for (state, &index) in plan.held.iter().enumerate() {

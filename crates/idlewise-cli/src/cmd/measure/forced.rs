@@ -285,7 +285,7 @@ pub fn time_limit(text: &str) -> Result<Duration, String> {
 /// Who forces idle states. If this process is killed, its holder restores them.
 pub fn owner(what: &str) -> Owner {
     Owner {
-        holder: crate::cmd::settings::holder(),
+        holder: crate::cmd::set::holder(),
         ..Owner::running(&format!("idlewise measure {what}"))
     }
 }

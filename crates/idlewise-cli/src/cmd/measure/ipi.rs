@@ -39,13 +39,13 @@ Examples:
 
   # Before and after a change; the table of published patches, with intervals
   sudo idlewise measure ipi --json > before.json
-  idlewise compare before.json after.json
+  idlewise lab compare before.json after.json
 
   # Without the module: proxies, which include system calls and the scheduler
   idlewise measure ipi --by user-space
 
 A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, whatever ends
-it, SIGKILL included; `idlewise settings status` shows them meanwhile.
+it, SIGKILL included; `idlewise set status` shows them meanwhile.
 The kernel may refuse a state all the same, so `in state` says how often it was really entered.
 
 The kernel module idlewise_bench (kernel/README.md) and root are needed, except for the proxies, whose

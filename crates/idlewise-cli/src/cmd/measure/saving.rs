@@ -1,5 +1,5 @@
 //! What all saved measurements have in common: who measured, when, on which machine, and the series
-//! that `idlewise compare` reads.
+//! that `idlewise lab compare` reads.
 
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -28,7 +28,7 @@ Examples:
   # What another default idle routine changes: save it before and after, then compare
   idlewise measure switch --way pipe --json > halt.json
   idlewise measure switch --way pipe --json > mwait.json
-  idlewise compare halt.json mwait.json
+  idlewise lab compare halt.json mwait.json
 
   # From CPU 2 to CPU 3, as a quick look
   idlewise measure switch --cpu 2 --other 3 --slices 10
@@ -59,7 +59,7 @@ pub struct Switch {
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
     other: Vec<u16>,
 
-    /// Slices of each way and place; `idlewise compare` draws them for its intervals
+    /// Slices of each way and place; `idlewise lab compare` draws them for its intervals
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     slices: u32,
 
@@ -67,7 +67,7 @@ pub struct Switch {
     #[arg(long, value_name = "MS", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     slice_ms: u64,
 
-    /// Print JSON instead of text, for `idlewise compare`
+    /// Print JSON instead of text, for `idlewise lab compare`
     #[arg(long)]
     json: bool,
 

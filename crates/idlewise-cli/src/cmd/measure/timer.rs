@@ -33,13 +33,13 @@ Examples:
 
   # What C0.2 costs beside POLL, with an interval
   sudo idlewise measure timer --state POLL,C0.2 --json > timer.json
-  idlewise compare timer.json timer.json --a POLL --b C0.2
+  idlewise lab compare timer.json timer.json --a POLL --b C0.2
 
   # Without the module: from the timer to a thread, as cyclictest measures it
   sudo idlewise measure timer --by user-space
 
 A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, whatever ends
-it, SIGKILL included; `idlewise settings status` shows them meanwhile.
+it, SIGKILL included; `idlewise set status` shows them meanwhile.
 The kernel may refuse a state all the same, so `in state` says how often it was really entered.
 
 The kernel module idlewise_bench (kernel/README.md) and root are needed, except for the proxy, whose

@@ -76,7 +76,7 @@ recording does not reproduce itself.";
 /// run, with the lowest and highest of several replicates, which differ in when ticks come.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu and teo")))]
-#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list_of_deciding()))]
+#[command(after_help = EXAMPLES)]
 pub struct Predict {
     /// A recording with causes (`idlewise record --causes`), or a workload log
     recording: PathBuf,

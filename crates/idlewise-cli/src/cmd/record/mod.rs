@@ -50,7 +50,7 @@ Examples:
 
 The result is a trace.dat, which trace-cmd and KernelShark can open; Perfetto can open the text that
 `trace-cmd report` makes from it. It also contains the machine's idle states, HZ, governor, CPU model,
-latency limits and kernel command line; `idlewise anonymize` removes what must not be shared. Recording
+latency limits and kernel command line; `idlewise log anonymize` removes what must not be shared. Recording
 uses a tracing instance of its own and does not disturb other tracers. The instance is removed at the
 end; if the recorder is killed, the next recording removes it.
 

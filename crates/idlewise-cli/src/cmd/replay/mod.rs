@@ -19,6 +19,8 @@ use idlewise_sim::replay::{JointBound, ReplayedGroups, Tally};
 use rayon::prelude::*;
 use serde_json::json;
 
+use crate::cmd::arena::Arena;
+use crate::cmd::diff::Diff;
 use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
@@ -48,7 +50,7 @@ Examples:
   idlewise replay server.parquet --machine ./mine.toml --governor menu --governor teo \\
       --disable C6 --latency-limit-us 50
 
-  # What a timer would do that gets CPUs out of C1 and C1E, and how long they are stuck there without
+  # What a timer would do that gets CPUs out of C1 and C1E, and how long they are stuck without
   idlewise replay server.parquet --machine spr --promote C1,C1E
 
   # CPUs that share package C6, in one package of four
@@ -73,8 +75,18 @@ governor's file crashed, looped or answered what is no state; 2 on bad input.";
 /// worst cases. λ is the price of delay: at λ=1 a second of delay costs as much as a second of polling.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu, menu+min, teo, ladder and bounds")))]
-#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list_with_rivals(true)))]
+#[command(
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_help_heading = "Instead of one table for each machine",
+    override_usage = "idlewise replay [OPTIONS] [LOGS]...\n       \
+                      idlewise replay --compare|--rank [OPTIONS] [LOGS]..."
+)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Replay {
+    #[command(subcommand)]
+    form: Option<Form>,
+
     #[command(flatten)]
     governors: GovernorArguments,
 
@@ -86,19 +98,27 @@ pub struct Replay {
 
     /// Compare the recorded decisions with our port of the recorded governor
     ///
-    /// Compares one decision for each gap. Before each, our port is told what the recorded governor
-    /// had really done until then. The output also says how often a replay that follows its own
-    /// decisions agrees. docs/agreement.md has the figures to expect.
-    #[arg(long, conflicts_with_all = ["json", "csv", "write_log"])]
+    /// One decision for each gap; before each, our port is told what the recorded governor had done.
+    /// docs/agreement.md has the figures to expect.
+    #[arg(long, hide_short_help = true, conflicts_with_all = ["json", "csv", "write_log"])]
     check_recorded: bool,
 
     /// Write the decisions as a new log; needs exactly one --governor and one --machine
-    #[arg(long, value_name = "LOG", conflicts_with_all = ["json", "csv", "disabled"])]
+    #[arg(long, hide_short_help = true, value_name = "LOG", conflicts_with_all = ["json", "csv", "disabled"])]
     write_log: Option<PathBuf>,
 
     /// Replace the log of --write-log if it exists
-    #[arg(long, requires = "write_log")]
+    #[arg(long, hide_short_help = true, requires = "write_log")]
     force: bool,
+}
+
+/// `crate::names` puts the word first.
+#[derive(clap::Subcommand)]
+enum Form {
+    #[command(name = "--compare", display_name = "idlewise-replay-compare")]
+    Compare(Box<Diff>),
+    #[command(name = "--rank", display_name = "idlewise-replay-rank")]
+    Rank(Box<Arena>),
 }
 
 /// Its own options in a bundle.
@@ -108,7 +128,11 @@ pub const ROLES: Roles =
 impl Replay {
     /// Replays everything that was requested, and prints it.
     pub fn run(self) -> Result<ExitCode> {
-        threads::start();
+        match self.form {
+            Some(Form::Compare(diff)) => return diff.run(),
+            Some(Form::Rank(arena)) => return arena.run(),
+            None => threads::start(),
+        }
         // Check names before reading anything.
         let choices = governors::distinct(self.governors.choices_or(&governors::standard())?);
         let machines = self.shared.machines(&choices)?;

@@ -58,11 +58,11 @@ Exit status: 0; 1 if a governor's file crashed, looped or answered what is no st
 ///
 /// The page is a single file. It needs no network and no server, and a policy inside it forbids
 /// everything but its own script. Without JavaScript it is its verdicts as text. In place of logs it
-/// takes what `idlewise measure ... --json` saved; `idlewise study --report` makes such a page too.
+/// takes what `idlewise measure ... --json` saved; `idlewise lab study --report` makes such a page too.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu, menu+min, teo, ladder and, on a page, bounds")))]
 #[command(mut_arg("csv", |option| option.hide(true)), mut_arg("by_log", |option| option.hide(true)))]
-#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
+#[command(after_help = EXAMPLES)]
 pub struct Report {
     #[command(flatten)]
     governors: GovernorArguments,
@@ -86,7 +86,7 @@ pub struct Report {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "json"])]
     commit: Option<PathBuf>,
 
-    /// Where others find the bundle of this result (`idlewise bundle`), for the mail
+    /// Where others find the bundle of this result (`idlewise log bundle`), for the mail
     #[arg(long, value_name = "URL")]
     bundle: Option<String>,
 

@@ -35,7 +35,7 @@ pub struct Collect {
     #[arg(long)]
     force: bool,
 
-    /// Print who wins, as `idlewise arena` does, instead of the cells
+    /// Print who wins, as `idlewise replay --rank` does, instead of the cells
     #[arg(long, conflicts_with_all = ["output", "format", "force"])]
     standings: bool,
 }
@@ -77,7 +77,7 @@ impl Collect {
         self.print(&rows)?;
         if missing_count > 0 {
             say(format_args!(
-                "idlewise: {missing_count} cells are missing and left out; `idlewise sweep` computes them where nothing else has \
+                "idlewise: {missing_count} cells are missing and left out; `idlewise lab sweep` computes them where nothing else has \
                  their names"
             ));
             return Ok(ExitCode::FAILURE);

@@ -1,4 +1,4 @@
-//! `idlewise sweep`: logs × machines × governors × settings, as cells that are computed once.
+//! `idlewise lab sweep`: logs × machines × governors × settings, as cells that are computed once.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -36,18 +36,18 @@ Examples:
   END
 
   # Compute what is missing; after ctrl-c, or with another governor in the manifest, the same again
-  idlewise sweep sweep.toml
+  idlewise lab sweep sweep.toml
 
   # A part of it, for an array job of Slurm or the matrix of a CI
-  idlewise sweep sweep.toml --shard $((SLURM_ARRAY_TASK_ID + 1))/16
+  idlewise lab sweep sweep.toml --shard $((SLURM_ARRAY_TASK_ID + 1))/16
 
   # Cells in a bucket, which many machines fill together
-  idlewise sweep sweep.toml --store s3://bucket/cells
+  idlewise lab sweep sweep.toml --store s3://bucket/cells
 
   # What is there, one table of it, and who wins
-  idlewise sweep status sweep.toml
-  idlewise sweep collect sweep.toml -o cells.parquet
-  idlewise sweep collect sweep.toml --standings
+  idlewise lab sweep status sweep.toml
+  idlewise lab sweep collect sweep.toml -o cells.parquet
+  idlewise lab sweep collect sweep.toml --standings
 
 Exit status: 0; 1 if cells failed (status: or are missing); 2 on bad input.";
 
@@ -64,8 +64,8 @@ Exit status: 0; 1 if cells failed (status: or are missing); 2 on bad input.";
     after_help = EXAMPLES,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    override_usage = "idlewise sweep [OPTIONS] <MANIFEST>\n       \
-                      idlewise sweep status|collect|prune [OPTIONS] <MANIFEST>"
+    override_usage = "idlewise lab sweep [OPTIONS] <MANIFEST>\n       \
+                      idlewise lab sweep status|collect|prune [OPTIONS] <MANIFEST>"
 )]
 pub struct Sweep {
     #[command(subcommand)]

@@ -182,7 +182,7 @@ impl Run {
             if other_count > 0 {
                 writeln!(
                     out,
-                    "{} of other versions of idlewise not used; `idlewise sweep prune` removes them",
+                    "{} of other versions of idlewise not used; `idlewise lab sweep prune` removes them",
                     counted(other_count, "cell")
                 )?;
             }

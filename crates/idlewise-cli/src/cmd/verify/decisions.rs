@@ -1,4 +1,4 @@
-//! `idlewise verify decisions`: checks that our ports of governors decide as the kernel did.
+//! `idlewise lab verify decisions`: checks that our ports of governors decide as the kernel did.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -24,13 +24,13 @@ const SCHEMA: u32 = 1;
 const EXAMPLES: &str = "\
 Examples:
   # Every recorded decision of real kernels that comes with idlewise
-  idlewise verify decisions conformance/decisions/*.csv.xz
+  idlewise lab verify decisions conformance/decisions/*.csv.xz
 
   # The same log against another governor: where do they part?
-  idlewise verify decisions --governor menu+min conformance/decisions/6.12-menu-spr-hz250.csv.xz
+  idlewise lab verify decisions --governor menu+min conformance/decisions/6.12-menu-spr-hz250.csv.xz
 
   # A log whose name says nothing
-  idlewise verify decisions --governor teo-6.1 --table spr --hz 1000 --tables tables.csv my.csv
+  idlewise lab verify decisions --governor teo-6.1 --table spr --hz 1000 --tables tables.csv my.csv
 
 Exit status: 0 if all decisions agree, 1 if any differs, 2 if a file can't be used.";
 

@@ -1,4 +1,4 @@
-//! `idlewise verify`: checks that our ports of Linux's governors decide as the kernel does.
+//! `idlewise lab verify`: checks that our ports of Linux's governors decide as the kernel does.
 
 mod decisions;
 mod sources;

@@ -1,4 +1,4 @@
-//! `idlewise verify sources`: checks that our ports decide as the kernel's own C files do, decision
+//! `idlewise lab verify sources`: checks that our ports decide as the kernel's own C files do, decision
 //! by decision. The files run in this process, because they are the kernel's.
 
 use std::io::Write;
@@ -36,10 +36,10 @@ const RANDOM_TABLE_COUNT: u64 = 32;
 const EXAMPLES: &str = "\
 Examples:
   # Every governor of a kernel's source that we have a port of
-  idlewise verify sources ~/linux-6.12
+  idlewise lab verify sources ~/linux-6.12
 
   # Only menu, for longer
-  idlewise verify sources ~/linux-6.12 --governor menu --decisions 50000000
+  idlewise lab verify sources ~/linux-6.12 --governor menu --decisions 50000000
 
 Exit status: 0; 1 if a decision differs; 2 on bad input.";
 

@@ -102,7 +102,7 @@ fn server() -> App {
         residency_ratio: None,
         power_mw: Some(*mw),
     }));
-    app.limit_holders = vec!["idlewise quiet (4711) latency=10us@4-7".to_owned()];
+    app.limit_holders = vec!["idlewise set quiet (4711) latency=10us@4-7".to_owned()];
     app.packages.sort_by(|one, other| one.place.cmp(&other.place));
     app.figures = Some(figures);
     app

@@ -1,4 +1,4 @@
-//! `idlewise verify decisions`.
+//! `idlewise lab verify decisions`.
 
 use std::fs;
 
@@ -13,12 +13,12 @@ fn unpacked() -> String {
 
 #[test]
 fn passes_what_the_kernel_decided() {
-    assert!(stdout(&["verify", "decisions", LOG]).contains("3000"));
+    assert!(stdout(&["lab", "verify", "decisions", LOG]).contains("3000"));
 }
 
 #[test]
 fn shows_the_first_mismatch_and_fails() {
-    let output = idlewise(&["verify", "decisions", LOG, "--governor", "menu+min"]);
+    let output = idlewise(&["lab", "verify", "decisions", LOG, "--governor", "menu+min"]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("first mismatch in row 21"), "{text}");
@@ -32,9 +32,9 @@ fn refuses_a_damaged_log_and_a_nameless_one() {
     let broken = unpacked().replacen(",timer,", ",timer,x", 1).replacen("\n10,", "\n10,\"", 1);
     let file = OwnFile::new("6.12-menu-spr-hz250.csv", broken);
     assert_refused(
-        &["verify", "decisions", file.path(), "--tables", tables],
+        &["lab", "verify", "decisions", file.path(), "--tables", tables],
         &["6.12-menu-spr-hz250.csv"],
     );
     let nameless = OwnFile::new("log.csv", unpacked());
-    assert_refused(&["verify", "decisions", nameless.path()], &["log.csv", "--governor"]);
+    assert_refused(&["lab", "verify", "decisions", nameless.path()], &["log.csv", "--governor"]);
 }

@@ -1,4 +1,4 @@
-//! `idlewise verify`.
+//! `idlewise lab verify`.
 
 mod decisions;
 mod sources;

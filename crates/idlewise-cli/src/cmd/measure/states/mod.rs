@@ -60,10 +60,10 @@ Examples:
 
   # Before and after a change of firmware or kernel
   sudo idlewise measure states --json > before.json
-  idlewise compare before.json after.json
+  idlewise lab compare before.json after.json
 
 A CPU is held in one state by disabling its others in sysfs, and those of its SMT siblings. They are put
-back at the end, whatever ends it, SIGKILL included; `idlewise settings status` shows them meanwhile. Another
+back at the end, whatever ends it, SIGKILL included; `idlewise set status` shows them meanwhile. Another
 CPU wakes it at random distances: a thread there by a futex or, where the kernel module idlewise_bench is
 loaded, the CPU itself by an IPI (--by). The kernel's counts say which states the CPU left; wakes out of others do
 not count, nor do those that firmware interrupted (SMIs, if /dev/cpu/N/msr can be read) or that the waker

@@ -1,4 +1,4 @@
-//! `idlewise settings status`.
+//! `idlewise set status`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,8 +18,8 @@ const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
-  idlewise settings status
-  idlewise settings status --json
+  idlewise set status
+  idlewise set status --json
 
 Shows what idlewise has set, for whom, since when and until when; what others have changed of it since; and which
 settings differ from the kernel's defaults without idlewise. Root also sees which processes hold the whole machine's
@@ -58,13 +58,13 @@ impl Status {
         }
         match status.sessions.is_empty() {
             true => writeln!(out, "idlewise has set nothing.")?,
-            false => writeln!(out, "Set by idlewise (`settings revert` restores what was found):")?,
+            false => writeln!(out, "Set by idlewise (`set revert` restores what was found):")?,
         }
         for session in &status.sessions {
             write!(out, "{}", session_text(session))?;
         }
         if !status.taken.is_empty() {
-            writeln!(out, "Changed by somebody else since, and left alone by `settings revert`:")?;
+            writeln!(out, "Changed by somebody else since, and left alone by `set revert`:")?;
             let line = |(file, now, ours): &(String, String, String)| {
                 format!("/{file}: {now}, where idlewise wrote {ours}")
             };

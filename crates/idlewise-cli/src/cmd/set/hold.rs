@@ -1,4 +1,4 @@
-//! `idlewise settings hold`: the process that holds settings for the command that started it
+//! `idlewise set hold`: the process that holds settings for the command that started it
 //! (`idlewise_host::settings::hold`). The two talk by pipes: a byte to begin, a byte when it holds.
 
 use std::io::{Read, Write};

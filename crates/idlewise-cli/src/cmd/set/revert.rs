@@ -1,4 +1,4 @@
-//! `idlewise settings revert`.
+//! `idlewise set revert`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,14 +21,14 @@ const STATUS_LEFT: u8 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
-  # Restore what was there before `settings apply`, and before commands that were killed
-  sudo idlewise settings revert
+  # Restore what was there before `set apply`, and before commands that were killed
+  sudo idlewise set revert
 
-  # Also what `quiet` or `try` has set that is running
-  sudo idlewise settings revert --all
+  # Also what `set quiet` or `try` has set that is running
+  sudo idlewise set revert --all
 
-  # Only what `settings status` shows under number 3
-  sudo idlewise settings revert 3
+  # Only what `set status` shows under number 3
+  sudo idlewise set revert 3
 
 A file that somebody else has changed since is left alone, and named. If this command is interrupted, run it again.
 
@@ -129,7 +129,7 @@ pub fn say_left(reverted: &Reverted) {
     }
     for Failed { wanted, error, .. } in &settled.failed {
         say(format_args!(
-            "idlewise: {error}; then run `idlewise settings revert` again, which will write {wanted}"
+            "idlewise: {error}; then run `idlewise set revert` again, which will write {wanted}"
         ));
     }
 }

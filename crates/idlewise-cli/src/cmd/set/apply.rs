@@ -1,4 +1,4 @@
-//! `idlewise settings apply`.
+//! `idlewise set apply`.
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -27,24 +27,24 @@ const FILE_BYTE_COUNT_MAX: u64 = 1 << 20;
 const EXAMPLES: &str = "\
 Examples:
   # No C6 on four CPUs, until it is reverted or the machine reboots
-  sudo idlewise settings apply --set C6=off@4-7
+  sudo idlewise set apply --set C6=off@4-7
 
   # At most 10 us to wake up these CPUs, for an hour, and why
-  sudo idlewise settings apply --set latency=10us@4-7 --expires 1h --reason 'trading hours'
+  sudo idlewise set apply --set latency=10us@4-7 --expires 1h --reason 'trading hours'
 
   # What would be written where
-  sudo idlewise settings apply --set governor=teo --set C1E=off --dry-run
+  sudo idlewise set apply --set governor=teo --set C1E=off --dry-run
 
   # Settings from a file, one per line, # begins a comment
-  sudo idlewise settings apply /etc/idlewise/settings.conf
+  sudo idlewise set apply /etc/idlewise/settings.conf
 
   # As a service: in force until it is stopped
-  sudo idlewise settings apply --on-exit restore /etc/idlewise/settings.conf
+  sudo idlewise set apply --on-exit restore /etc/idlewise/settings.conf
 
 Settings: governor=NAME; STATE=off or STATE=on, for all CPUs or @CPUS; latency=TIME@CPUS, the
 longest exit latency allowed there (0us: polling only; none: no limit); latency=TIME for the whole
 machine, which a process in the background holds. All are set, or none. The old values are written
-to /run/idlewise first, so that `idlewise settings revert` can always restore them. Several
+to /run/idlewise first, so that `idlewise set revert` can always restore them. Several
 commands can limit the same CPU: the smallest limit counts. A reboot undoes everything.
 
 Exit status: 0; 2 if nothing was changed.";
@@ -65,7 +65,7 @@ pub struct Apply {
     #[arg(long, value_name = "TIME", value_parser = time)]
     expires: Option<Duration>,
 
-    /// Why, for `settings status`
+    /// Why, for `set status`
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
@@ -105,7 +105,7 @@ impl Apply {
         // A ctrl-c must not come between the files.
         let mut signals = Signals::catch()?;
         let owner = Owner {
-            command: "idlewise settings apply".to_owned(),
+            command: "idlewise set apply".to_owned(),
             reason: self.reason.clone(),
             lasts: match self.on_exit {
                 Some(OnExit::Restore) => Lasts::WhileRunning,
@@ -172,7 +172,7 @@ impl Apply {
         drop(out);
         warn_of_others(&others);
         if !self.dry_run && self.on_exit.is_none() {
-            say("To go back: sudo idlewise settings revert");
+            say("To go back: sudo idlewise set revert");
         }
         Ok(())
     }

@@ -1,19 +1,20 @@
-//! `idlewise settings`: changes settings of idle states, restores them, and says what is set.
+//! `idlewise set`: changes settings of idle states, restores them, and says what is set.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `apply.rs` | `settings apply`: all settings or none |
-//! | `revert.rs` | `settings revert`: what was found before |
-//! | `status.rs` | `settings status`: what is set, by whom |
+//! | `apply.rs` | `set apply`: all settings or none |
+//! | `revert.rs` | `set revert`: what was found before |
+//! | `status.rs` | `set status`: what is set, by whom |
+//! | `quiet.rs` | `set quiet`: a latency limit while a command runs |
 //! | `hold.rs` | the process that holds limits for the others; not for users |
 
 mod apply;
 mod hold;
+mod quiet;
 mod revert;
 mod status;
 
 pub(super) use apply::time;
-pub(super) use revert::say_left;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,7 +28,7 @@ use crate::screen::say;
 
 /// Change governor, idle states and latency limits so that every change can be undone
 #[derive(clap::Args)]
-pub struct Settings {
+pub struct Set {
     #[command(subcommand)]
     what: What,
 }
@@ -37,18 +38,20 @@ enum What {
     Apply(apply::Apply),
     Revert(revert::Revert),
     Status(status::Status),
+    Quiet(quiet::Quiet),
     /// Hold settings for a session
     #[command(hide = true)]
     Hold(hold::Hold),
 }
 
-impl Settings {
+impl Set {
     /// Runs the subcommand.
     pub fn run(self) -> Result<ExitCode> {
         match self.what {
             What::Apply(apply) => apply.run(),
             What::Revert(revert) => revert.run(),
             What::Status(status) => status.run(),
+            What::Quiet(quiet) => quiet.run(),
             What::Hold(hold) => hold.run(),
         }
     }

@@ -1,4 +1,4 @@
-//! `idlewise quiet`: keeps CPUs out of deep idle states while a command runs.
+//! `idlewise set quiet`: keeps CPUs out of deep idle states while a command runs.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -14,8 +14,9 @@ use idlewise_host::settings::{
 use idlewise_report::shown_in_line;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::record::exit_code;
-use super::settings::{holder, say_left, warn_of_others};
+use super::revert::say_left;
+use super::{holder, warn_of_others};
+use crate::cmd::record::exit_code;
 use crate::error::{Failure, Result};
 use crate::screen::say;
 use crate::signals::{Caught, Forwarding};
@@ -28,13 +29,13 @@ const STATUS_NOT_FOUND: u8 = 127;
 const EXAMPLES: &str = "\
 Examples:
   # CPUs 4-7 wake up within 10 us while the benchmark runs on them
-  sudo idlewise quiet --cpus 4-7 -- taskset -c 4-7 ./benchmark
+  sudo idlewise set quiet --cpus 4-7 -- taskset -c 4-7 ./benchmark
 
   # No idle state but polling, which costs most and disturbs least
-  sudo idlewise quiet --latency 0us --cpus 2 -- ./measure
+  sudo idlewise set quiet --latency 0us --cpus 2 -- ./measure
 
   # COMMAND as yourself
-  sudo idlewise quiet -- runuser -u \"$USER\" -- ./benchmark
+  sudo idlewise set quiet -- runuser -u \"$USER\" -- ./benchmark
 
 The limit is a latency limit of each CPU (PM QoS): states with a longer exit latency are not
 entered. Other limits stay in force, and the smallest counts. Without --cpus it applies to the
@@ -102,7 +103,7 @@ impl Quiet {
         let owner = Owner {
             reason: self.command.first().map(|word| word.to_string_lossy().into_owned()),
             holder: holder(),
-            ..Owner::running("idlewise quiet")
+            ..Owner::running("idlewise set quiet")
         };
         let applied = apply(&root, settings, &owner).map_err(not_started)?;
         warn_of_others(&other_writers(&root));
@@ -133,7 +134,7 @@ impl Quiet {
         match reverted {
             Ok(reverted) => say_left(&reverted),
             // The status is COMMAND's all the same.
-            Err(error) => say(format_args!("idlewise: {error}; as root: idlewise settings revert")),
+            Err(error) => say(format_args!("idlewise: {error}; as root: idlewise set revert")),
         }
         Ok(status)
     }
