@@ -150,7 +150,9 @@ fn draw_head(app: &App, area: Rect, buffer: &mut Buffer) {
         all.disabled_count, all.limited_count
     );
     if !app.limit_holders.is_empty() {
-        let short = |holder: &String| holder.strip_prefix("idlewise ").unwrap_or(holder).to_owned();
+        let short = |holder: &String| {
+            holder.trim_start_matches("idlewise ").trim_start_matches("set ").to_owned()
+        };
         let holders: Vec<String> = app.limit_holders.iter().map(short).collect();
         limits += &format!(" by {}", holders.join(", "));
     }
