@@ -102,9 +102,10 @@ fn idle(facts: &Facts<'_>, value: &str) -> Judged {
                 Some(driver) if facts.running("idle") == Some(None) => {
                     (Verdict::Nothing, format!("{driver} enters no state by MWAIT"))
                 }
-                _ => {
-                    (Verdict::Works, "idlewise boot says which routine is used instead".to_owned())
-                }
+                _ => (
+                    Verdict::Works,
+                    "idlewise lab boot says which routine is used instead".to_owned(),
+                ),
             };
             ("no MWAIT on idle CPUs".to_owned(), verdict, because, booted(shown))
         }
@@ -292,7 +293,7 @@ fn cpuidle_off(facts: &Facts<'_>, value: Option<&str>, off: u64) -> Judged {
         0 => (Verdict::Nothing, "0 is the default".to_owned()),
         _ => (
             Verdict::Works,
-            "idle CPUs use the kernel's default routine, on x86 HLT or MWAIT C1 (idlewise boot)"
+            "idle CPUs use the kernel's default routine, on x86 HLT or MWAIT C1 (idlewise lab boot)"
                 .to_owned(),
         ),
     };
