@@ -130,10 +130,15 @@ mod tests {
 
     /// The text that `--help` prints where standard output is no terminal.
     #[test]
-    fn no_line_of_a_help_is_longer_than_a_hundred_columns() {
+    fn a_help_has_each_option_and_no_line_longer_than_a_hundred_columns() {
         fn check(command: &clap::Command, name: &str) {
             let mut command = command.clone().term_width(100);
             let mut full = in_full(command.clone(), &[]);
+            let text = full.render_long_help().to_string();
+            let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+            for long in shown.filter_map(Arg::get_long) {
+                assert!(text.contains(&format!("--{long}")), "{name} --help lacks --{long}");
+            }
             for help in [command.render_help(), full.render_long_help()] {
                 let help = help.to_string();
                 let long = help.lines().find(|line| line.chars().count() > 100);
