@@ -41,7 +41,7 @@
 //! | `simulate.rs` | the results of a simulated run |
 //! | `verdict.rs` | the sentence that comes first: the best governor instead of the one in use |
 //! | `validate.rs` | what is wrong or doubtful in a log |
-//! | `why.rs` | what idle states cost by the kernel's counts |
+//! | `why/` | what idle states cost by the kernel's counts |
 //! | `why_menu.rs` | how often menu distrusts a short prediction |
 //! | `watch/` | what `idlewise watch` shows, and serves to Prometheus |
 //! | `wakes.rs` | what `idlewise measure wakes` counted |

@@ -207,6 +207,13 @@ fn parameters_of_the_kernel_are_read_by_the_driver_that_is_there() {
         ("server-ice-lake", "nohz=off", "works", "at each tick"),
         ("server-ice-lake", "nohz=maybe", "does nothing here", "neither on nor off"),
         ("server-ice-lake", "intel_idle.no_acpi=1", "cannot be told", "does not judge"),
+        ("vm-haltpoll", "haltpoll.guest_halt_poll_ns=0", "works", "it is the governor"),
+        (
+            "server-ice-lake",
+            "haltpoll.guest_halt_poll_ns=0",
+            "does nothing here",
+            "the governor is menu",
+        ),
     ] {
         assert_checked(machine, setting, verdict, because);
     }
@@ -218,6 +225,13 @@ fn parameters_of_the_kernel_are_read_by_the_driver_that_is_there() {
     );
     machine.write("sys/module/intel_idle/parameters/max_cstate", "9\n");
     assert_eq!(only(&machine, "amd_idle.max_cstate=1")["verdict"], "does nothing here");
+    // It was changed while the machine ran.
+    let guest = CapturedMachine::unpack("vm-haltpoll");
+    guest.write("proc/cmdline", "haltpoll.guest_halt_poll_ns=0\n");
+    for (now, expected) in [("0", true), ("200000", false)] {
+        guest.write("sys/module/haltpoll/parameters/guest_halt_poll_ns", &format!("{now}\n"));
+        assert_eq!(only(&guest, "haltpoll.guest_halt_poll_ns=0")["in_force"], expected);
+    }
     // Together they mean something else.
     let (_folder, path) = file("intel_idle.max_cstate=0 processor.max_cstate=1");
     let (document, _) = check(&machine, &path);

@@ -314,6 +314,13 @@ fn a_busy_machine_is_not_judged() {
     let line = run.stderr.lines().last().unwrap();
     let expected = "CPUs 0-3,72-75 were 100 % busy for 10.0 s: nothing to judge";
     assert!(line.contains(expected), "{line}");
+    // A few stays are no reason for a condition to pass.
+    let run = watch(&machine, &["--fail-if", "too-deep>8%"], |_| {
+        ticks(2_000);
+        play_deep(&machine, "0-3,72-75", 3);
+    });
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
+    assert!(run.stderr.lines().last().unwrap().contains(expected), "{}", run.stderr);
 }
 
 /// Counts that stand still are no reason to leave things alone.

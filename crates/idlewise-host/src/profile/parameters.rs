@@ -45,6 +45,9 @@ fn number(text: &str) -> Option<u64> {
 
 fn other(facts: &Facts<'_>, name: &str, value: Option<&str>) -> Judged {
     let module = name.split('.').next().unwrap_or(name);
+    if module == "haltpoll" {
+        return of_haltpoll(facts, name, value);
+    }
     let is_absent = name.contains('.')
         && facts.root.has("sys/module")
         && !facts.root.has(&format!("sys/module/{module}"));
@@ -53,6 +56,19 @@ fn other(facts: &Facts<'_>, name: &str, value: Option<&str>) -> Judged {
         false => (Verdict::Unknown, "idlewise does not judge this parameter".to_owned()),
     };
     ("something about idling".to_owned(), verdict, because, facts.is_booted(name, value, None))
+}
+
+/// The governor haltpoll has parameters for how long guests poll. They can be changed while the machine runs.
+fn of_haltpoll(facts: &Facts<'_>, name: &str, value: Option<&str>) -> Judged {
+    let governor = facts.governor.as_deref().unwrap_or("none");
+    let (verdict, because) = match governor {
+        "haltpoll" => (Verdict::Works, "it is the governor".to_owned()),
+        _ => (Verdict::Nothing, format!("the governor is {governor}")),
+    };
+    let now = facts.root.text(&format!("sys/module/{}", name.replacen('.', "/parameters/", 1)));
+    let other = now.filter(|now| Some(now.as_str()) != value).map(|now| format!("it is {now} now"));
+    let in_force = facts.is_booted(name, value, other);
+    ("how long guests poll (the governor haltpoll)".to_owned(), verdict, because, in_force)
 }
 
 /// What contradicts a kernel that was started without any driver.
@@ -181,10 +197,10 @@ fn intel_idle_most(facts: &Facts<'_>, value: Option<&str>, most: u64) -> Judged 
     }
     let is_limited = facts.running(name).flatten().is_some();
     let cpu = facts.boot.facts.cpu.map(|cpu| (cpu.value.family, cpu.value.model));
-    let starts_with_c1 = states.get(1).is_some_and(|state| state.name == "C1");
-    let skips_c1 = cpu
-        .is_some_and(|(family, model)| family == 6 && MODELS_WITHOUT_C1.contains(&model))
-        && !starts_with_c1;
+    // Without a table of its own, the driver takes the firmware's states, and calls them C1_ACPI and so on.
+    let starts_with_c1e = states.get(1).is_some_and(|state| state.name == "C1E");
+    let skips_c1 = starts_with_c1e
+        && cpu.is_some_and(|(family, model)| family == 6 && MODELS_WITHOUT_C1.contains(&model));
     let kept = |count: usize| names(states.iter().take(count));
     let (verdict, because) = if in_force.0 == Some(true) {
         (Verdict::Works, format!("there are {}", names(states)))

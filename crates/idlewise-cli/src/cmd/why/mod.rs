@@ -77,8 +77,8 @@ too-shallow are shares of all stays, residency:STATE is a share of time, and wak
 exit latency, as shown in the table, of the states that were entered. '=' is short for '>', and for
 residency for '<'. Quote '>' and '<', which a shell takes for redirections.
 
-Exit status: 0, whatever was found; 1 if a condition of --fail-if failed; 2 if a condition is wrong, if
-nothing counts idle states here, or if nothing was counted.";
+Exit status: 0, whatever was found; 1 if a condition of --fail-if failed; 2 if a condition is wrong or
+CPUs were too busy to judge it, if nothing counts idle states here, or if nothing was counted.";
 
 /// Say what this machine's idle states cost, from the kernel's own counts
 ///
@@ -163,6 +163,9 @@ impl Why {
             busy_ratio,
         };
         let mut report = report.make(is_cut_short)?;
+        if let (false, Some(busy)) = (self.conditions.is_empty(), report.is_busy()) {
+            return Err(Failure::new(busy));
+        }
         let judged = self.conditions.iter().map(|condition| condition.judge(&report));
         report.conditions = judged.collect::<Result<_, _>>().map_err(Failure::new)?;
         let mut out = textfile.as_ref().map_or(screen::stdout as fn() -> _, output::report_of)();
