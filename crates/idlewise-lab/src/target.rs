@@ -321,7 +321,8 @@ impl<'a> AskedMachines<'a> {
         let is_asked = !self.asked.is_empty();
         let needs_logs = !is_asked || self.asked.iter().any(Option::is_none);
         let named: Vec<_> = if needs_logs { logs.collect() } else { Vec::new() };
-        let (mut recorded, without) = self.recorded(&named)?;
+        let mut without = Vec::new();
+        let mut recorded = self.recorded(&named, &mut without)?;
         let mut targets: Vec<ReplayTarget> = Vec::new();
         let mut assumed = None;
         if !is_asked {
@@ -342,12 +343,13 @@ impl<'a> AskedMachines<'a> {
         Ok(Targets { targets, assumed })
     }
 
-    /// Returns the machines that logs were recorded on, and the logs that don't say theirs.
+    /// Returns the machines that logs were recorded on. Logs that don't say theirs go to `without`.
     fn recorded<'l>(
         &self,
         logs: &[(&'l str, &LogMetadata)],
-    ) -> Result<(Vec<ReplayTarget>, Vec<(usize, &'l str)>)> {
-        let (mut recorded, mut without) = (Vec::<ReplayTarget>::new(), Vec::new());
+        without: &mut Vec<(usize, &'l str)>,
+    ) -> Result<Vec<ReplayTarget>> {
+        let mut recorded = Vec::<ReplayTarget>::new();
         for (index, &(name, log)) in logs.iter().enumerate() {
             let machine = match recorded_machine(name, log) {
                 Ok(machine) => machine,
@@ -377,7 +379,7 @@ impl<'a> AskedMachines<'a> {
                 target.machine.id = format!("{RECORDED}:{}", logs[first].0);
             }
         }
-        Ok((recorded, without))
+        Ok(recorded)
     }
 }
 
