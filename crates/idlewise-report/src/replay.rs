@@ -356,18 +356,24 @@ pub fn findings(outcomes: &[Outcome<'_>]) -> Vec<Statement> {
     sentences
 }
 
-/// A governor that entered what it must not, which is what haltpoll and some people's own governors do.
+/// Says that a governor entered what it must not, as haltpoll and some people's own governors do.
+pub fn broken_rules(governor: &str, machine: &str, tally: &Tally) -> Option<String> {
+    (tally.forbidden_count > 0).then(|| {
+        format!(
+            "{governor} breaks the rules on {}: {} of its {} decisions are for a state that is disabled or \
+             beyond the latency limit",
+            machine_words(machine),
+            tally.forbidden_count,
+            tally.decision_count(),
+        )
+    })
+}
+
 fn forbidden(outcome: &Outcome<'_>) -> Option<Statement> {
-    let Tally { forbidden_count, .. } = outcome.tally;
-    let text = format!(
-        "{} breaks the rules: {forbidden_count} of its {} decisions on {} were for a state that is disabled or \
-         beyond the latency limit, so it is no alternative.",
-        outcome.governor,
-        outcome.tally.decision_count(),
-        machine_words(&outcome.machine),
-    );
-    let is_it = outcome.role == Role::Governor && forbidden_count > 0;
-    is_it.then(|| Statement::about(&outcome.log, &outcome.machine, text))
+    let Outcome { log, machine, governor, tally, .. } = outcome;
+    let text = broken_rules(governor, machine, tally)?;
+    let text = format!("{text}, so it is no alternative.");
+    (outcome.role == Role::Governor).then(|| Statement::about(log, machine, text))
 }
 
 /// The largest share of time that a governor lost to the exits of a state, and where.

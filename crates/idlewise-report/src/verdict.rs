@@ -160,6 +160,8 @@ pub(crate) struct Judged<'o, 'a> {
     /// The best of the others, if there are any.
     pub other: Option<&'o Outcome<'a>>,
     is_in_use: bool,
+    /// Whether the one in use was replayed at all.
+    was_replayed: bool,
     /// Whether the other costs less, and whether it is better in anything.
     is_cheaper: bool,
     is_better: bool,
@@ -170,13 +172,13 @@ impl<'o, 'a> Judged<'o, 'a> {
     pub fn of(group: &'o [Outcome<'a>], in_use: &InUse, prices: &[Price]) -> Option<Self> {
         let is_governor =
             |outcome: &&Outcome<'_>| outcome.role == Role::Governor && outcome.tally.gap_count > 0;
-        let governors: Vec<&Outcome<'_>> = group.iter().filter(is_governor).collect();
-        let found = in_use.among(&governors);
-        let base = found.or_else(|| governors.first().copied())?;
-        let mut others: Vec<&Outcome<'_>> = governors
-            .into_iter()
-            .filter(|it| !std::ptr::eq(*it, base) && it.is_eligible())
-            .collect();
+        let all: Vec<&Outcome<'_>> = group.iter().filter(is_governor).collect();
+        // Who breaks the rules is neither an alternative nor what others are compared with, unless all do.
+        let mut others: Vec<&Outcome<'_>> =
+            all.iter().copied().filter(|it| it.is_eligible()).collect();
+        let found = in_use.among(&others);
+        let base = found.or_else(|| others.first().copied()).or_else(|| all.first().copied())?;
+        others.retain(|it| !std::ptr::eq(*it, base));
         let index = reference_price(prices);
         let regret = |it: &Outcome<'_>| it.regret(index, prices).unwrap_or(f64::MAX);
         others.sort_by(|a, b| regret(a).total_cmp(&regret(b)));
@@ -188,6 +190,7 @@ impl<'o, 'a> Judged<'o, 'a> {
             base,
             other,
             is_in_use: found.is_some(),
+            was_replayed: in_use.among(&all).is_some(),
             is_cheaper: other.as_ref().is_some_and(is_cheaper),
             is_better: better.is_some(),
         })
@@ -204,6 +207,9 @@ impl<'o, 'a> Judged<'o, 'a> {
         let mine = Plain::of(base);
         let powers = base.power_basis;
         let mut text = match other {
+            None if !base.is_eligible() => format!(
+                "On {on}, every governor enters states that are disabled or beyond the latency limit."
+            ),
             None => format!(
                 "On {on}, {name}: p99 {}, mean delay {}, energy {} ({} powers). There is no other governor \
                  to compare it with.",
@@ -229,7 +235,7 @@ impl<'o, 'a> Judged<'o, 'a> {
                 }
             }
         };
-        if !self.is_in_use && in_use.is_recorded {
+        if !self.was_replayed && in_use.is_recorded {
             text +=
                 &format!(" {0} was in use, but was not replayed: add --governor {0}.", in_use.name);
         }

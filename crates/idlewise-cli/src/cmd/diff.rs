@@ -7,6 +7,7 @@ use idlewise_report::diff::{
     Difference, Direction, before_table, by_length_table, by_log_table, by_reason_table,
     costly_rows, costly_table, group_rows,
 };
+use idlewise_report::replay::broken_rules;
 use idlewise_report::{Table, TextStyle, wrap};
 use idlewise_sim::contest::Player;
 use idlewise_sim::diff::Pair;
@@ -191,6 +192,10 @@ impl Diff {
         let mut out = screen::stdout();
         let targets = on.targets.as_slice();
         let mut notes = self.shared.notes(logs, targets, choices);
+        for Difference { machine, governors: [a, b], diff, .. } in differences {
+            let broken = [broken_rules(a, machine, &diff.a), broken_rules(b, machine, &diff.b)];
+            broken.iter().flatten().for_each(|text| notes.doubt(text));
+        }
         let form = (self.shared.json, self.shared.csv);
         say_assumed(on.assumed.as_deref(), &mut notes, &mut out, form)?;
         if self.shared.csv {

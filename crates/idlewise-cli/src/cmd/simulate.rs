@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, tick_period_ns};
 use idlewise_lab::notes::{add_governors, add_machine};
 use idlewise_lab::target::{disabled, promoted};
+use idlewise_report::replay::broken_rules;
 use idlewise_report::simulate::{run_table, span_table, state_table};
 use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::replay::GroupReader;
@@ -344,7 +345,7 @@ impl Simulate {
             if self.replicates > 1 { format!(", {} runs", self.replicates) } else { String::new() },
         );
         let tables = [run_table(&title, runs), span_table(runs), state_table(&names, runs)];
-        let notes = self.notes(plan);
+        let notes = self.notes(plan, runs);
         if self.json {
             let document = json!({
                 "machine": plan.machine.id,
@@ -371,7 +372,7 @@ impl Simulate {
         Ok(())
     }
 
-    fn notes(&self, plan: &Request) -> Notes {
+    fn notes(&self, plan: &Request, runs: &[(String, Report)]) -> Notes {
         let mut notes = self.doubts.notes();
         notes.basis(Basis::Simulated, "all figures above");
         add_machine(&mut notes, &plan.machine, "");
@@ -380,6 +381,10 @@ impl Simulate {
             "costs of interrupts, IPIs, stores and switches (`idlewise lab simulate --list`)",
         );
         add_governors(&mut notes, Basis::Calibrated, &plan.choices);
+        let broken = runs
+            .iter()
+            .filter_map(|(name, report)| broken_rules(name, &plan.machine.id, &report.idle));
+        broken.for_each(|text| notes.doubt(text));
         notes
     }
 }

@@ -60,6 +60,34 @@ fn agrees_with_the_first_experiment_on_the_case_of_menu_min() {
     }
 }
 
+/// It is named wherever its figures are, and is never what others are compared with.
+#[test]
+fn who_breaks_the_rules_is_named_wherever_governors_are_compared() {
+    let rules = ["--machine", "spr", "--disable", "C1", "--governor", "haltpoll"];
+    let with = |words: &[&'static str], more: &[&'static str]| {
+        stdout(&[words, &rules[..], more].concat()).replace('\n', " ")
+    };
+    let log = "traces/b-redis.parquet";
+    let text = with(&["replay", log], &["--governor", "teo"]);
+    assert!(text.starts_with("On spr, teo: p99"), "{text}");
+    let text = with(&["replay", log], &[]);
+    assert!(text.starts_with("On spr, every governor enters states that are disabled"), "{text}");
+    let named = "haltpoll breaks the rules on spr";
+    let menu = ["--governor", "menu"];
+    assert!(with(&["replay", "--compare", log], &menu).contains(named));
+    assert!(with(&["report", "--format", "mail", log], &menu).contains(named));
+    let folder = folder();
+    let page = folder.path().join("page.html");
+    let report = ["report", log, "--output", page.to_str().unwrap()];
+    assert!(idlewise(&[&report[..], &rules[..], &menu].concat()).status.success());
+    assert!(fs::read_to_string(page).unwrap().contains(named));
+    let simulated = ["lab", "simulate", "spr", "tcp-lat", "--duration-ms", "20"];
+    let rules = ["--disable", "C1", "--governor", "haltpoll"];
+    assert!(
+        stdout(&[&simulated[..], &rules].concat()).contains("haltpoll breaks the rules on spr")
+    );
+}
+
 /// haltpoll obeys no limit but 0, in the kernel too, so the 370 us of cpu-sleep looked like a saving of 92 %.
 #[test]
 fn a_governor_that_breaks_the_latency_limit_is_no_alternative() {
@@ -70,7 +98,7 @@ fn a_governor_that_breaks_the_latency_limit_is_no_alternative() {
     let text = stdout(&limited).replace('\n', " ");
     assert!(text.contains("With teo instead"), "{text}");
     let broken =
-        "haltpoll breaks the rules: 147 of its 147 decisions on rk3399-a53 were for a state";
+        "haltpoll breaks the rules on rk3399-a53: 147 of its 147 decisions are for a state";
     assert!(text.contains(broken), "{text}");
     let document = json(&[&limited[..], &["--json"]].concat());
     let count = |governor| number(&document, "a-idle", "rk3399-a53", governor, "forbidden_count");
@@ -80,7 +108,7 @@ fn a_governor_that_breaks_the_latency_limit_is_no_alternative() {
     assert!(!stdout(&with(&[])).contains("breaks the rules"));
     // The same with a state that is disabled.
     let text = stdout(&with(&["--disable", "cpu-sleep"])).replace('\n', " ");
-    assert!(text.contains("haltpoll breaks the rules") && text.contains("disabled"), "{text}");
+    assert!(text.contains("haltpoll breaks the rules on") && text.contains("disabled"), "{text}");
 }
 
 #[test]

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use idlewise_lab::topology::Topology;
 use idlewise_report::mail::{Mail, MailLog, MailMachine, under_commit};
+use idlewise_report::replay::broken_rules;
+use idlewise_sim::contest::Role;
 use idlewise_trace::read_small_file;
 
 use super::Report;
@@ -68,6 +70,9 @@ impl Report {
         let pooled = if logs.len() > 1 { pool(&outcomes, &targets) } else { outcomes };
         let mut notes = self.shared.notes(&logs, &targets, &choices);
         assumed.iter().for_each(|assumed| notes.doubt(assumed));
+        let broken = pooled.iter().filter(|it| it.role == Role::Governor);
+        let broken = broken.filter_map(|it| broken_rules(&it.governor, &it.machine, &it.tally));
+        broken.for_each(|text| notes.doubt(text));
         let commit_id = program::described(program::VERSION, program::COMMIT);
         let mail = Mail {
             program: format!("idlewise {commit_id}"),
