@@ -258,7 +258,7 @@ impl clap::Args for GovernorArguments {
             .arg(option(
                 "governor",
                 "NAME|FILE",
-                "A governor (`idlewise governors` lists them), or its C file or FOLDER/; may be repeated",
+                "A governor (`idlewise governors` lists them), or its C file, or FOLDER/ if it has several; may be repeated",
             ))
             .arg(of_files(option(
                 "patch",
@@ -273,7 +273,7 @@ impl clap::Args for GovernorArguments {
             .arg(of_files(option(
                 "kernel-source",
                 "DIR",
-                "A kernel source tree, where the preceding C file is or whose headers it needs",
+                "Kernel source tree that contains the preceding C file, or the headers it needs",
             )))
             .arg(of_files(
                 Arg::new("unconfined")
@@ -285,8 +285,8 @@ impl clap::Args for GovernorArguments {
                     .value_parser([ALL, COMPILER])
                     .hide_possible_values(true)
                     .help(
-                        "Compile and run C files and shared objects with all your rights instead of \
-                         confined; with =compiler only compile them so. For files that you trust",
+                        "Compile and run C files and shared objects without a sandbox, with all your \
+                         privileges; `=compiler` does this for compilation only. For files that you trust",
                     ),
             ))
     }

@@ -130,7 +130,7 @@ mod tests {
 
     /// The text that `--help` prints where standard output is no terminal.
     #[test]
-    fn a_help_has_each_option_and_no_line_longer_than_a_hundred_columns() {
+    fn a_help_has_each_option_and_no_line_or_example_longer_than_a_hundred_columns() {
         fn check(command: &clap::Command, name: &str) {
             let mut command = command.clone().term_width(100);
             let mut full = in_full(command.clone(), &[]);
@@ -144,6 +144,12 @@ mod tests {
                 let long = help.lines().find(|line| line.chars().count() > 100);
                 assert_eq!(long, None, "{name} --help");
             }
+            // clap wraps examples, too, and half a command cannot be pasted.
+            let after = command.get_after_long_help().or(command.get_after_help());
+            let after = after.map(ToString::to_string).unwrap_or_default();
+            let long =
+                after.lines().find(|line| line.starts_with("  ") && line.chars().count() > 100);
+            assert_eq!(long, None, "{name} --help: end the line with a backslash earlier");
             for below in command.get_subcommands() {
                 check(below, &format!("{name} {}", below.get_name()));
             }

@@ -7,8 +7,8 @@ pub struct Promoting {
     /// Promote these states: a timer, started on entry, ends the stay in favour of a deeper state
     ///
     /// The timer takes the next enabled state's target residency plus twice its exit latency, as in
-    /// the auto-promotion patch of 2019 and in the module's promote=. States are names or indices;
-    /// a machine file can do the same with the flag auto-promote.
+    /// the auto-promotion patch of 2019 and the `promote=` parameter of our kernel module. States are
+    /// names or indices; a machine file can do the same with the flag auto-promote.
     #[arg(
         long = "promote",
         hide_short_help = true,

@@ -32,7 +32,7 @@ pub struct ReplayArguments {
     #[arg(long = "machine", value_name = "NAME|FILE[,...]", value_delimiter = ',')]
     pub machines: Vec<String>,
 
-    /// The price of delay in mW [default: three prices, 0, ¼ and 1 × polling power]
+    /// The price of delay in mW: the power that a second of delay is worth [default: 0, ¼ and 1 × polling power]
     #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
     pub lambda_mw: Option<Price>,
 
@@ -62,7 +62,7 @@ pub struct ReplayArguments {
     #[command(flatten)]
     pub promoting: Promoting,
 
-    /// The kernel's CONFIG_HZ [default: the recording's]
+    /// Simulate a kernel with this CONFIG_HZ [default: the recording's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pub hz: Option<u32>,
 

@@ -188,17 +188,17 @@ words! {
     #[non_exhaustive]
     pub enum Unusable {
         /// It was offline at both readings.
-        Offline = "was offline",
+        Offline = "stayed offline",
         /// It went offline in between.
         WentOffline = "went offline in the meantime",
         /// It came online in between.
         CameOnline = "came online in the meantime",
         /// It has no idle states, or they cannot be read.
-        NoStates = "shows no idle states",
+        NoStates = "showed no idle states",
         /// Its idle states were set up anew in between, for example by another driver.
         SetUpAnew = "got new idle states in the meantime",
         /// A count went backwards, which the kernel's never do otherwise.
-        WentBackwards = "has counts that went backwards",
+        WentBackwards = "had counts that went backwards",
         /// There were more misses than stays, or more idle time than passed.
         Impossible = "counted more misses than stays, or more idle time than passed",
     }

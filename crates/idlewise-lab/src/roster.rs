@@ -85,8 +85,8 @@ macro_rules! roster {
 
 roster! {
     Hazard(Hazard): "hazard", Governor, Price,
-        "learns when gaps end before their timer, and takes the plan that costs least; delay costs ¼ of polling, or X \
-         times as much with hazard:lambda=X",
+        "learns when gaps end before their timer, and chooses the sequence of states with the lowest expected cost; \
+         delay costs ¼ of polling, or X times as much as polling with hazard:lambda=X",
         |given| Ok(Hazard::new(given.price.told().unwrap_or(Lambda::QUARTER)));
     Deepest(Fixed): "deepest", Bound, Nothing, "the deepest state that is enabled and allowed",
         |_| Ok(Fixed::Deepest);

@@ -189,7 +189,7 @@ governors! {
             "menu, but while the tick is stopped believes a short prediction unless the next timer is \
              more than two ticks away";
         "6.12" + "margin" in "margin.patch", |tick| Menu::new(MenuRelease::V6_12Margin, tick),
-            "menu+min, but while the tick is stopped takes the prediction a quarter longer";
+            "menu+min, but while the tick is stopped assumes a prediction 25 % longer";
         "7.2" + "min" in "min-7.2.patch", |tick| Menu::new(MenuRelease::V7_2Min, tick),
             "7.2's menu, but believes a short prediction however far the next timer is";
     }
@@ -210,7 +210,7 @@ governors! {
         "6.12", |_| Haltpoll::new(HaltpollRelease::V6_12),
             "polls for a time that adapts, then halts; for guests";
         "6.1", |_| Haltpoll::new(HaltpollRelease::V6_1),
-            "as 6.12, but the polling time is halved forever and never becomes 0";
+            "as 6.12, but the polling time keeps being halved and never reaches 0";
     }
 }
 

@@ -751,10 +751,11 @@ impl Advice {
     /// Returns the text.
     pub fn to_text(&self, style: &TextStyle) -> String {
         let title = format!(
-            "{}, {:.1} s in {} slices, CPUs {}: {} under {}; judged by {}",
+            "{}, {:.1} s in {} slices, {} {}: {} under {}; judged by {}",
             self.log,
             self.span_ns as f64 / 1e9,
             self.slice_count,
+            if self.cpus.contains(['-', ',']) { "CPUs" } else { "CPU" },
             self.cpus,
             self.machine,
             self.governor,

@@ -71,7 +71,7 @@ pub enum CpuGroupsError {
         scope: Scope,
     },
     /// A group has a CPU that the log does not have.
-    #[error("{scope} {cpus} has CPU {cpu}, which the log has not: it has {log_cpus}")]
+    #[error("{scope} {cpus} includes CPU {cpu}, but the log has only CPUs {log_cpus}")]
     Unknown {
         /// The level.
         scope: Scope,
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(check(&[0, 1, 2, 3, 4]), Err("CPU 4 of the log is in no package".to_owned()));
         assert_eq!(
             check(&[0, 1, 2]),
-            Err("package 2-3 has CPU 3, which the log has not: it has 0-2".to_owned())
+            Err("package 2-3 includes CPU 3, but the log has only CPUs 0-2".to_owned())
         );
         let recorded: CpuGroups = "package=0-3;core=0/1/2/3".parse().unwrap();
         assert_eq!(

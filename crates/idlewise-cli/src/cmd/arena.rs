@@ -53,7 +53,7 @@ Examples:
   # Every cell, for a program
   idlewise replay --rank --csv > cells.csv
 
-Exit status: 0, whoever wins; 1 if a governor's file crashed, looped or answered what is no state; 2 on bad
+Exit status: 0, whoever wins; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad
 input.";
 
 /// Let governors compete on every log, machine, tick, power shape and price of delay

@@ -32,7 +32,7 @@ const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
-  # The released menu and the min() proposed for it, on the bundled recordings
+  # menu and menu+min (a proposed patch), on the bundled recordings
   idlewise replay --compare
 
   # What teo does better on a recording of yours, and what it does worse
@@ -45,21 +45,26 @@ Examples:
   idlewise replay --compare server.parquet --governor menu-6.1 --governor menu-6.12 --json
 
   # What a patch for menu changes, and in which gaps
-  idlewise replay --compare perf.data --kernel-source ~/linux --governor menu.c --governor menu.c --patch my.patch
+  idlewise replay --compare perf.data --kernel-source ~/linux --governor menu.c \\
+      --governor menu.c --patch my.patch
 
-Exit status: 0, also if they differ; 1 if a governor's file crashed, looped or answered what is no
-state; 2 on bad input.";
+Exit status: 0, also if they differ; 1 if a governor's file crashed, looped or returned an
+invalid state; 2 on bad input.";
 
 /// Show where two governors differ, gap by gap, and what that costs
 ///
 /// A is the first governor, B the second. Changes are B minus A: a negative number means that B has
 /// less. Both are replayed over the same gaps, each with its own history and tick, and each gap is
-/// charged with what the governor spends in it. Cost is energy + λ × delay; λ is ¼ of the polling
-/// power unless --lambda-mw says otherwise. Governors can differ in a gap because of an earlier one:
+/// charged with what the governor spends in it. Cost is energy + λ × delay. Governors can differ in a gap because of an earlier one:
 /// only one of them stopped the tick, or only one of them learned from a stay. --csv prints the gaps in
 /// groups, --json also the most expensive single gaps.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu and menu+min")))]
+#[command(mut_arg("lambda_mw", |arg| arg.help(
+    "The price of delay in mW: the power that a second of delay is worth [default: ¼ × polling power; the \
+     summary also shows 0 and 1 ×]"
+)))]
+#[command(mut_arg("by_log", |arg| arg.help("Print one table for each log instead")))]
 #[command(after_long_help = EXAMPLES)]
 pub struct Diff {
     #[command(flatten)]

@@ -39,8 +39,8 @@ pub struct Governors {
 fn title(role: &str) -> &'static str {
     match role {
         "governor" => "Governors; a name without a version is that of Linux 6.12",
-        "bound" => "Bounds, which learn nothing",
-        "oracle" => "The best; predict and lab simulate cannot know it",
+        "bound" => "Simple rules, for comparison",
+        "oracle" => "The optimum (only for replays; predict and lab simulate cannot know it)",
         "rival" => {
             "Rivals, for replay, replay --rank and lab sweep: published rules that move down while a CPU is idle"
         }

@@ -63,7 +63,7 @@ Examples:
   # All workloads and parameters
   idlewise lab simulate --list
 
-Exit status: 0; 1 if a governor's file crashed, looped or answered what is no state; 2 on bad input
+Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad input
 or a run that would never end.";
 
 /// Run a workload on a simulated machine
@@ -258,7 +258,7 @@ impl Simulate {
         for (key, value) in keys_and_values(&self.sets, "")? {
             workload
                 .set(&mut hardware, key, value)
-                .map_err(|error| Failure::new(format_args!("--set {error}")))?;
+                .map_err(|error| Failure::new(format_args!("--set: {error}")))?;
         }
         let shape = hardware.shape().map_err(Failure::new)?;
         let duration_ns = match (self.duration_ms, &workload) {

@@ -45,7 +45,7 @@ Examples:
 
 Exit status: 0, or 2 on bad input.";
 
-/// Compare five published claims about CPU idling with a simulated machine
+/// Check five published claims about CPU idling on a simulated machine
 ///
 /// A study prints the claim, the published figures beside ours, a judgement, and the source of every
 /// input. It runs again with other plausible inputs to find out which of them decide a figure; the

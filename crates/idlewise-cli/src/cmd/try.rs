@@ -39,7 +39,7 @@ Examples:
   sudo idlewise try --set governor=teo --against governor=menu \\
       --metric 'requests/s: ([0-9.]+)' --higher-is-better -- ./load-test 10
 
-  # Differences below half a percent do not matter; up to 120 rounds, but no longer than half an hour
+  # Differences below half a percent do not matter; at most 120 rounds and half an hour
   sudo idlewise try --set latency=50us@4-7 --least 0.5% --rounds 120 --max-minutes 30 -- ./bench
 
   # The command as an ordinary user; every round in a file
@@ -47,8 +47,8 @@ Examples:
 
 A round is one run of COMMAND. Rounds come in blocks of four, A B B A or B A A B by the toss of a
 coin, so slow changes of the machine do not look like a difference. Settings are restored after each
-round, and whatever ends idlewise. It stops as soon as the result is clear, and errs no more often
-because of that: where there is no difference, it finds one in at most 5 % of all tries
+round, and whatever ends idlewise. It stops as soon as the result is clear. Stopping early does
+not raise the error rate: where there is no difference, it finds one in at most 5 % of all tries
 (--confidence). docs/try.md has the method.
 
 Exit status: 0 if it is decided, whichever is better; 1 if it is undecided after all rounds, when the
@@ -74,7 +74,8 @@ pub struct Try {
     #[arg(long, value_name = "REGEX", value_parser = metric)]
     metric: Option<Regex>,
 
-    /// Lower numbers are better [default for wall time]
+    /// Lower numbers are better [default for wall time; with --metric and neither option, the result says which
+    /// setting's number is higher, not which is better]
     #[arg(long, requires = "metric", conflicts_with = "higher_is_better")]
     lower_is_better: bool,
 
@@ -90,11 +91,12 @@ pub struct Try {
     #[arg(long, value_name = "MINUTES", value_parser = minutes)]
     max_minutes: Option<Duration>,
 
-    /// The smallest difference that matters. The result says whether the difference is shown to be so large
+    /// The smallest difference that matters. The result says whether the difference is proven to be at least that
+    /// large
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1%")]
     least: f64,
 
-    /// How often the result may not be wrong
+    /// Confidence level: at 95 %, at most 5 % of tries report a difference where there is none
     #[arg(long, value_name = "PERCENT", value_parser = confidence, default_value = "95%")]
     confidence: f64,
 
@@ -106,7 +108,7 @@ pub struct Try {
     #[arg(long, value_name = "SECONDS", value_parser = settle, default_value = "0.1")]
     settle: Duration,
 
-    /// What determines the coins [default: drawn from the operating system's randomness, and printed]
+    /// Seed for the random order of rounds [default: drawn from the operating system's randomness, and printed]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 

@@ -116,7 +116,10 @@ fn the_change_is_written_in_each_form() {
     for (form, found) in [
         ("commands", "idlewise set apply --set 'latency=2us@0'\n"),
         ("tuned", "[sysfs]\n/sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us=2\n"),
-        ("systemd", "ExecStart=/usr/bin/idlewise set apply --set latency=2us@0\n"),
+        (
+            "systemd",
+            "ExecStart=/usr/bin/idlewise set apply --on-exit restore --set latency=2us@0\n",
+        ),
         ("dropin", "\nlatency=2us@0\n"),
     ] {
         let report = stdout(&[&arguments[..], &[form, "-o", path, "--force"]].concat());
@@ -145,8 +148,8 @@ fn wrong_input_is_refused_in_a_line() {
     for (arguments, found) in [
         (&["advise"][..], "name a recording, or record this machine first"),
         (&["advise", log, "-d", "3"], "cannot be used with"),
-        (&["advise", log, "--slo", "p99"], "'p99' is no limit of delay"),
-        (&["advise", log, "--slo", "p0=3us"], "'p0=3us' is no limit of delay"),
+        (&["advise", log, "--slo", "p99"], "'p99' is not a limit of delay"),
+        (&["advise", log, "--slo", "p0=3us"], "'p0=3us' is not a limit of delay"),
         (&["advise", log, "--slo", "p99=3"], "is no latency"),
         (&["advise", log, "--max-watts=-1"], "give watts of 0 or more"),
         (&["advise", log, "-o", "x"], "--emit"),

@@ -237,7 +237,7 @@ fn a_wrong_input_is_one_line_that_says_what_to_do() {
     assert!(error.starts_with("idlewise: cannot read /nowhere/dump: "), "{error}");
     let (status, error) = failure(&["lab", "boot", "--sysroot", "/nowhere"]);
     assert_eq!(status, Some(2));
-    assert!(error.starts_with("idlewise: /nowhere is no folder"), "{error}");
+    assert!(error.starts_with("idlewise: /nowhere is not a folder"), "{error}");
     let empty = folder();
     let (status, error) = failure(&["lab", "boot", "--sysroot", empty.path().to_str().unwrap()]);
     assert_eq!(status, Some(2));

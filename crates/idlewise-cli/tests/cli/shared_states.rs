@@ -135,7 +135,7 @@ fn a_topology_that_contradicts_the_log_is_one_line() {
         "package=0",
         &["--topology and q-menu-6.12: CPU 1 of the log is in no package"],
     );
-    refused("spr-pc6", "package=0-2", &["has CPU 2, which the log has not: it has 0-1"]);
+    refused("spr-pc6", "package=0-2", &["includes CPU 2, but the log has only CPUs 0-1"]);
     refused("spr-pc6", "core=0/1", &["share states of a package; add package= to core=0/1"]);
     refused("spr-pc6", "package=0-1/1", &["CPU 1 is named twice in level package"]);
     refused("spr-pc6", "package=x", &["\"x\": not a list of CPUs"]);

@@ -151,7 +151,7 @@ fn says_what_it_found_and_how_sure_it_is() {
         machine.run(&["--set", "C6=off", "--metric", "result: (.*) ops", "--seed", "7"], &[&bench]);
     let text = String::from_utf8(output.stdout).unwrap();
     for part in [
-        "blocks of A B B A or B A A B (seed 7), measured",
+        "blocks of four (A B B A or B A A B, chosen at random with seed 7):",
         "as they are",
         "C6=off",
         "95 % interval +",

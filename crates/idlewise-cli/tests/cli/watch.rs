@@ -242,7 +242,7 @@ fn bad_arguments_are_refused_in_a_line() {
     let refused =
         |options: &[&str], parts: &[&str]| assert_refused(&[&sysroot[..], options].concat(), parts);
     refused(&["--cpus", "999"], &["no CPU 999", "0-7"]);
-    assert_refused(&["watch", "--sysroot", "/nowhere"], &["/nowhere", "no folder"]);
+    assert_refused(&["watch", "--sysroot", "/nowhere"], &["/nowhere", "not a folder"]);
     let empty = tempfile::tempdir().unwrap();
     assert_refused(&["watch", "--sysroot", empty.path().to_str().unwrap(), "--once"], &["sys"]);
     for options in

@@ -227,7 +227,7 @@ fn a_cpu_that_goes_away_is_left_out_and_named() {
     assert_eq!(document["left_out"][0]["cpu"], 3);
     assert_eq!(document["left_out"][0]["reason"], "went offline in the meantime");
     let doubts = document["doubts"].to_string();
-    assert!(doubts.contains("CPU 3 went offline in the meantime, and is left out"), "{doubts}");
+    assert!(doubts.contains("CPU 3 went offline in the meantime: left out"), "{doubts}");
     // If nothing is left, that is an error.
     let run = watch(&machine, &["--cpus", "1"], |_| {
         machine.set_online("0,2");
@@ -293,7 +293,7 @@ fn wrong_cpus_and_folders_are_refused() {
         assert!(run.stderr.contains(found), "{}", run.stderr);
     }
     let run = crate::idlewise(&["why", "--sysroot", "/nowhere"]);
-    assert!(String::from_utf8_lossy(&run.stderr).contains("/nowhere is no folder"));
+    assert!(String::from_utf8_lossy(&run.stderr).contains("/nowhere is not a folder"));
 }
 
 /// A machine that had no idle time has nothing that could be left alone.

@@ -309,8 +309,8 @@ impl Trial {
             false => format!("; Mann-Whitney p = {:.4}", test.p),
         });
         Some(format!(
-            "Ratio of medians B / A: {ratio:.4} ({interval}){p}. Both are as if {} rounds had been planned, \
-             and decide nothing.",
+            "Ratio of medians B / A: {ratio:.4} ({interval}){p}. These two figures assume that {} rounds had been \
+             planned from the start; the verdict above does not use them.",
             self.rounds.len()
         ))
     }
@@ -373,7 +373,7 @@ impl Trial {
         let mut text = String::new();
         let blocks = self.sequential.block_count();
         let title = format!(
-            "{} rounds in {blocks} blocks of A B B A or B A A B (seed {}), measured:",
+            "{} rounds, in {blocks} blocks of four (A B B A or B A A B, chosen at random with seed {}):",
             self.rounds.len(),
             self.plan.seed
         );

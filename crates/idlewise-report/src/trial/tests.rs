@@ -243,7 +243,7 @@ fn says_what_it_found() {
     let (trial, end) = run(plan(3), NOISES[0].1, 0.1);
     let text = trial.to_text(end, &TextStyle::default());
     for part in [
-        "A B B A or B A A B (seed 3), measured",
+        "blocks of four (A B B A or B A A B, chosen at random with seed 3):",
         "C6=off",
         "as they are",
         ": B is worse, by 1 % or more.",

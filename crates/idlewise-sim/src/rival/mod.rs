@@ -55,8 +55,8 @@ use crate::replay::{Lane, Setting, Tally};
 pub const RIVALS: &[Rival] = &[
     Rival {
         name: "lower-envelope",
-        meaning: "moves down during the idle time, when the oracle would have chosen the next state; at most 2 \
-                  times the oracle's cost",
+        meaning: "goes one state deeper once the CPU has been idle so long that the next state would have been \
+                  cheaper; at most 2 times the oracle's cost",
         moves: |limited, _, _| Some(limited.descent.break_evens()),
     },
     Rival {

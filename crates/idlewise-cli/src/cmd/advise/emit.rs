@@ -9,16 +9,19 @@ use super::candidates::Change;
 /// Where Debian packages and `make install PREFIX=/usr` put the command.
 const PROGRAM: &str = "/usr/bin/idlewise";
 
+/// A profile of tuned replaces the active one.
+const KEEP: &str = "# To keep the active profile's settings: include=ITS-NAME\n";
+
 /// What to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
     /// Shell commands
     Commands,
-    /// A profile of tuned: tuned.conf
+    /// A profile of tuned: tuned.conf. It replaces the active profile unless you add include=
     Tuned,
-    /// A systemd unit that sets it at boot and restores what was there when stopped
+    /// A systemd unit that applies the setting at boot and restores the old values when stopped
     Systemd,
-    /// A file for `idlewise set apply`, one setting a line
+    /// A file for `idlewise set apply`, one setting per line
     Dropin,
 }
 
@@ -35,7 +38,7 @@ pub(super) fn text(format: Format, change: &Change, log: &str, sentence: &str) -
         (Change::Boot(parameter), Format::Tuned) => {
             let _ = write!(
                 text,
-                "[main]\nsummary=Idle states, by idlewise advise\n\n[bootloader]\n\
+                "[main]\nsummary=Idle states, by idlewise advise\n{KEEP}\n[bootloader]\n\
                  cmdline_idlewise=+{parameter}\n"
             );
         }
@@ -57,16 +60,16 @@ pub(super) fn text(format: Format, change: &Change, log: &str, sentence: &str) -
             let _ = write!(
                 text,
                 "[Unit]\nDescription=Idle states, by idlewise advise\n\n\
-                 [Service]\nType=oneshot\nRemainAfterExit=yes\n\
-                 ExecStart={PROGRAM} set apply --set {setting}\n\
-                 ExecStop={PROGRAM} set revert\n\n\
+                 [Service]\nType=notify\nKillMode=mixed\n\
+                 ExecStart={PROGRAM} set apply --on-exit restore --set {setting}\n\
+                 ExecStopPost=-{PROGRAM} set revert --ended\n\n\
                  [Install]\nWantedBy=multi-user.target\n"
             );
         }
         (Change::Setting(setting, state), Format::Tuned) => {
             let _ = write!(
                 text,
-                "[main]\nsummary=Idle states, by idlewise advise\n\n[sysfs]\n{}",
+                "[main]\nsummary=Idle states, by idlewise advise\n{KEEP}\n[sysfs]\n{}",
                 sysfs(setting, *state)
             );
         }

@@ -78,14 +78,15 @@ Examples:
   sudo idlewise advise --check-profile tuned:latency-performance
   idlewise advise --check-profile cmdline
 
-Tried are, from the least drastic on: latency limits, another governor, a state off, a boot parameter.
+These are tried, least drastic first: latency limits, another governor, a state off, a boot parameter.
 Each is judged on the recording: by playing its tasks if it says what makes them run (record --causes)
-and reproduces itself, otherwise by replaying its idle periods. It is recommended only if the whole 95 %
-interval of its gain, over slices of time, is on the good side. With --slo, gain is less power. Without it,
-gain is less cost (energy, plus delay at a price), and nothing is recommended that has more power or longer
-tail delays than now: p99, and p99.9 or the longest. What trades one for the other is shown as a choice.
+and a simulation of it matches the recording, otherwise by replaying its idle periods. It is recommended
+only if the whole 95 % interval of its gain, over slices of time, is on the good side. With --slo, the
+gain is the power saved; without it, the cost saved (energy, plus delay at a price), and nothing is
+recommended that has more power or longer tail delays than now: p99, and p99.9 or the longest. What
+trades one for the other is shown as a choice.
 
-Exit status: 0, also to leave it alone; 1 if nothing keeps the limits; 2 on bad input, or if nothing
+Exit status: 0, also if the advice is to change nothing; 1 if nothing keeps the limits; 2 on bad input, or if nothing
 could be recorded. With --check-profile: 0 if each setting of idle states does what it intends and is in
 force, also if there is none; 1 if one does not, or if that cannot be told; 2 if a file cannot be read.";
 
@@ -99,15 +100,15 @@ pub struct Advise {
     #[arg(conflicts_with = "duration")]
     log: Option<PathBuf>,
 
-    /// Record this machine for so many seconds first (root)
+    /// Record this machine for this many seconds first (root)
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 
-    /// Only the delays of these CPUs matter, and settings are for them, such as 4-7,12 [default: all]
+    /// Judge delay on these CPUs only, and limit the settings to them; for example 4-7,12 [default: all]
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: Option<CpuList>,
 
-    /// The longest delay of a share of the wake-ups; several with commas, such as p50=5us,p99=50us
+    /// Delay that a percentile of wake-ups must not exceed; several with commas, such as p50=5us,p99=50us
     #[arg(long = "slo", value_name = "pN=TIME", value_delimiter = ',', value_parser = slo, conflicts_with = "lambda_mw")]
     slos: Vec<Slo>,
 
@@ -119,20 +120,22 @@ pub struct Advise {
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
-    /// Read this machine's files below this folder; its idle states are those of a recording that has none
+    /// Read the machine's /proc and /sys files from this folder. If the recording has no idle states, those found here
+    /// are used
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
 
-    /// The kernel's CONFIG_HZ [default: the recording's]
+    /// Simulate a kernel with this CONFIG_HZ [default: the recording's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     hz: Option<u32>,
 
-    /// The price of delay in mW, without --slo: orders what is better, never buys a longer tail [default: ¼ × polling power]
+    /// The price of delay in mW, without --slo; used only to rank candidates: a change that lengthens the tail is never
+    /// recommended [default: ¼ × polling power]
     #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
     lambda_mw: Option<Price>,
 
     /// How to judge: by playing the recorded tasks, or by replaying the recorded idle periods [default: predict if
-    /// the recording says what makes tasks run, and reproduces itself]
+    /// the recording says what makes tasks run and a simulation of it matches the recording; replay with -d or --cpus]
     #[arg(long, value_name = "JUDGE", value_enum)]
     judge: Option<AskedJudge>,
 
@@ -167,7 +170,7 @@ pub struct Advise {
 
 fn slo(text: &str) -> Result<Slo, String> {
     let wrong =
-        || format!("'{text}' is no limit of delay; give a percentile and a time, as p99=50us");
+        || format!("'{text}' is not a limit of delay; give a percentile and a time, as p99=50us");
     let (percent, limit) = text.split_once('=').ok_or_else(wrong)?;
     let percent: f64 = percent
         .strip_prefix('p')

@@ -34,13 +34,13 @@ Examples:
   # The same of a recording, without keeping a log
   idlewise info trace.dat
 
-  # Would the patch of 2026 that gives menu a min() while the tick is stopped change anything here?
+  # For kernel developers: would menu+min, the patch proposed in 2026, change anything here?
   idlewise info machine.parquet --why-menu
 
   # For programs: all columns, times in nanoseconds, and the log's metadata
   idlewise info machine.parquet --json
 
-Exit status: 0, also if the log is wrong (`log validate` then has 1), or 2 if the file can't be used.";
+Exit status: 0 even if the log has errors (`log validate` returns 1 for those); 2 if the file cannot be used.";
 
 /// Show what an idle log or a recording holds, CPU by CPU, and whether it can be trusted
 ///
@@ -48,12 +48,14 @@ Exit status: 0, also if the log is wrong (`log validate` then has 1), or 2 if th
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
-    /// An idle log, a recording of any format that `idlewise log import` reads, or a histogram of `record --histogram`
+    /// An idle log (idlewise's own format), a recording (perf.data, trace.dat; `idlewise log import --help` lists all), or a
+    /// histogram of `record --histogram`
     log: PathBuf,
 
     /// Count how often menu distrusts a short prediction because the tick is stopped
     ///
-    /// Asks our port of menu, in the version of the recorded kernel, at each idle entry, and counts for each
+    /// For kernel developers: shows what the proposed patch "cpuidle: menu: Use min() to prevent deep C-states
+    /// when tick is stopped" (2026, docs/studies/menu-min.md) would change. Asks our port of menu, in the version of the recorded kernel, at each idle entry, and counts for each
     /// CPU: the tick was stopped, no task ran since the gap before, the prediction was below one tick, the
     /// next timer was more than one tick away, and all four; how often the proposed min() would select
     /// another state; and whether the gaps ended before the timer. Ticks and stays are as recorded if the

@@ -39,7 +39,8 @@ Examples:
   sudo idlewise measure wakes --follow
 
   # The same of a recording. That of `idlewise record` has no events of who wakes; this one has:
-  sudo trace-cmd record -C mono -e power:cpu_idle -e sched:sched_switch -e irq_vectors -e irq:irq_handler_entry \\
+  sudo trace-cmd record -C mono -e power:cpu_idle -e sched:sched_switch -e irq_vectors \\
+      -e irq:irq_handler_entry \\
       -e sched:sched_wake_idle_without_ipi -e ipi:ipi_send_cpu -e ipi:ipi_send_cpumask sleep 10
   idlewise measure wakes --from trace.dat
 

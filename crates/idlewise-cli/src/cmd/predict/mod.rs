@@ -65,7 +65,7 @@ Examples:
   # Clients that send again only after an answer
   idlewise predict run.dat --governor teo --arrivals closed
 
-Exit status: 0; 1 if a governor's file crashed, looped or answered what is no state; 2 on bad input, or if the
+Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad input, or if the
 recording does not reproduce itself.";
 
 /// Predict what another governor or setting would do to a recorded workload

@@ -36,7 +36,7 @@ Examples:
   # Record while a workload runs; idlewise exits with its status
   sudo idlewise record -o slow.dat -- ./workload --requests 10000
 
-  # Record what tasks do to each other, too
+  # Also record which task wakes which
   sudo idlewise record --causes -o causes.dat -- ./workload --requests 10000
 
   # Record until ctrl-c and print a line each second
@@ -77,11 +77,11 @@ pub struct Record {
     force: bool,
 
     /// Count idle stays in the kernel by CPU, state and length instead of recording events: a few kB for each CPU
-    /// however long it takes
+    /// however long the recording runs
     #[arg(long, conflicts_with_all = ["causes", "follow", "buffer_kb"])]
     histogram: bool,
 
-    /// Record also who wakes whom, how long tasks run and how long interrupts take
+    /// Also record which task wakes which, how long tasks run and how long interrupts take
     #[arg(long)]
     causes: bool,
 

@@ -50,7 +50,7 @@ Examples:
   idlewise replay server.parquet --machine ./mine.toml --governor menu --governor teo \\
       --disable C6 --latency-limit-us 50
 
-  # What a timer would do that gets CPUs out of C1 and C1E, and how long they are stuck without
+  # What a timer that moves CPUs out of C1 and C1E would do, and how long they stay stuck without it
   idlewise replay server.parquet --machine spr --promote C1,C1E
 
   # CPUs that share package C6, in one package of four
@@ -66,8 +66,8 @@ Examples:
   # Did the recording kernel's governor decide as ours does?
   idlewise replay server.parquet --check-recorded
 
-Exit status: 0; 1 if --check-recorded found decisions that differ or nothing to compare, or a
-governor's file crashed, looped or answered what is no state; 2 on bad input.";
+Exit status: 0; 1 if --check-recorded found decisions that differ (usual) or nothing to compare, or a
+governor's file crashed, looped or returned an invalid state; 2 on bad input.";
 
 /// Replay recorded idle gaps under any governor, on any machine's idle states
 ///

@@ -52,7 +52,7 @@ Examples:
   idlewise report server.parquet --governor menu --governor menu+min --format mail \\
       --bundle https://example.org/evidence.tar.zst --commit 0001-cpuidle-menu.patch
 
-Exit status: 0; 1 if a governor's file crashed, looped or answered what is no state; 2 on bad input.";
+Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad input.";
 
 /// Write one HTML page to look at: which governor, why, where and when
 ///

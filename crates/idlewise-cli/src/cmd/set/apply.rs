@@ -47,7 +47,8 @@ machine, which a process in the background holds. All are set, or none. The old 
 to /run/idlewise first, so that `idlewise set revert` can always restore them. Several
 commands can limit the same CPU: the smallest limit counts. A reboot undoes everything.
 
-Exit status: 0; 2 if nothing was changed.";
+Exit status: 0 on success; 1 if a file could not be restored with --on-exit restore; 2 on an error, in which
+case nothing was changed, unless the message names what could not be undone.";
 
 /// Apply settings: all of them or none
 #[derive(clap::Args)]
@@ -61,15 +62,15 @@ pub struct Apply {
     #[arg(long, value_name = "SETTING", value_parser = setting)]
     set: Vec<Setting>,
 
-    /// Restore what was found after this time, such as 90s, 30min or 2h
+    /// After this time, such as 90s, 30min or 2h, restore the previous values
     #[arg(long, value_name = "TIME", value_parser = time)]
     expires: Option<Duration>,
 
-    /// Why, for `set status`
+    /// Reason, shown by `set status`
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
-    /// Stay until SIGTERM or ctrl-c, then keep the settings or restore what was found
+    /// Keep running until SIGTERM or ctrl-c, then keep the settings or restore the previous values
     #[arg(long, value_enum, conflicts_with = "dry_run")]
     on_exit: Option<OnExit>,
 

@@ -26,8 +26,21 @@ use serde_json::{Value, json};
 use crate::error::Result;
 use crate::screen::say;
 
+const EXAMPLES: &str = "\
+Examples:
+  # No C6 on four CPUs, for two hours
+  sudo idlewise set apply --set C6=off@4-7 --expires 2h
+
+  # At most 10 us to wake up while a benchmark runs
+  sudo idlewise set quiet --latency 10us --cpus 4-7 -- taskset -c 4-7 ./benchmark
+
+  # What is set, and by which command; then restore everything that was applied
+  idlewise set status
+  sudo idlewise set revert";
+
 /// Change governor, idle states and latency limits so that every change can be undone
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Set {
     #[command(subcommand)]
     what: What,

@@ -24,15 +24,17 @@ Examples:
   # Restore what was there before `set apply`, and before commands that were killed
   sudo idlewise set revert
 
-  # Also what `set quiet` or `try` has set that is running
+  # Also settings of a `set quiet` or `try` that is running
   sudo idlewise set revert --all
 
   # Only what `set status` shows under number 3
   sudo idlewise set revert 3
 
-A file that somebody else has changed since is left alone, and named. If this command is interrupted, run it again.
+A file that another program has changed since is left alone, and named. If this command is
+interrupted, run it again.
 
-Exit status: 0; 1 if somebody else has changed a file since, or one could not be written; 2 on other errors.";
+Exit status: 0; 1 if another program has changed a file since, or one could not be written; 2 on other
+errors.";
 
 /// Restore what was there before settings were applied
 #[derive(clap::Args)]
@@ -46,7 +48,7 @@ pub struct Revert {
     #[arg(long, conflicts_with = "number")]
     all: bool,
 
-    /// Only what commands have left that were killed
+    /// Only settings that killed commands left
     #[arg(long, conflicts_with_all = ["number", "all"])]
     ended: bool,
 

@@ -60,25 +60,29 @@ Examples:
   # Every figure of every state, for a program
   idlewise why -d 10 --json
 
-  # For continuous integration: exit status 1 if more than 8 % of the stays were too deep, if CPUs were in
-  # C6 for less than 20 % of the time, or if they entered a state that takes more than 50 us to leave
-  idlewise why -d 60 --fail-if 'too-deep>8%' --fail-if 'residency:C6<20%' --fail-if 'wake-latency>50us'
+  # For continuous integration: exit status 1 if more than 8 % of the stays were too deep, if CPUs
+  # were in C6 for less than 20 % of the time, or if they entered a state that takes more than 50 us
+  # to leave
+  idlewise why -d 60 --fail-if 'too-deep>8%' --fail-if 'residency:C6<20%' \\
+      --fail-if 'wake-latency>50us'
 
   # For the textfile collector of node_exporter, from a timer; the file's name must end in .prom
   idlewise why -d 60 --textfile /var/lib/prometheus/node-exporter/idlewise.prom
 
 The kernel counts how often and how long each CPU was in each idle state, and how often that was too
 deep or too shallow. Stays × exit latency is the most that wake-ups can have waited for exits. What
-could be gained elsewhere is computed from these counts, not measured. docs/why.md says what counts
+another state would change is computed from these counts, not measured. docs/why.md says what counts
 can and cannot tell.
 
 Conditions of --fail-if are judged over all watched CPUs; each that fails is printed. too-deep and
 too-shallow are shares of all stays, residency:STATE is a share of time, and wake-latency is the longest
-exit latency, as shown in the table, of the states that were entered. '=' is short for '>', and for
-residency for '<'. Quote '>' and '<', which a shell takes for redirections.
+exit latency, as shown in the table, of the states that were entered. too-deep=8%
+means too-deep>8%; residency:C6=20% means residency:C6<20%. Quote '>' and '<', which a shell takes for
+redirections.
 
-Exit status: 0, whatever was found; 1 if a condition of --fail-if failed; 2 if a condition is wrong or
-CPUs were too busy to judge it, if nothing counts idle states here, or if nothing was counted.";
+Exit status: 0, whatever was found; 1 if a condition of --fail-if failed; 2 if a condition is wrong, if
+all CPUs were busy all the time, or too busy to judge a condition, if the kernel does not count idle states
+here, or if nothing was counted.";
 
 /// Say what this machine's idle states cost, from the kernel's own counts
 ///
@@ -94,7 +98,7 @@ pub struct Why {
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: Option<CpuList>,
 
-    /// Take exit latencies and powers of the states from this machine's id or file
+    /// Take the states' exit latencies and power from a known machine (`idlewise machines`) or a machine file
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
@@ -102,11 +106,11 @@ pub struct Why {
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
 
-    /// Exit with status 1 if this is so, such as 'too-deep>8%' or 'residency:C6<20%'; several are allowed
+    /// Exit with status 1 if this is true, such as 'too-deep>8%' or 'residency:C6<20%'; several are allowed
     #[arg(long = "fail-if", value_name = "CONDITION", value_parser = condition)]
     conditions: Vec<Condition>,
 
-    /// Write what was found to this file too, for the textfile collector of Prometheus's node_exporter
+    /// Also write what was found to this file, for the textfile collector of Prometheus's node_exporter
     #[arg(long, value_name = "FILE")]
     textfile: Option<PathBuf>,
 
@@ -439,11 +443,7 @@ impl Report<'_> {
         for kind in kinds {
             let cpus: Vec<u16> = kind.iter().map(|(cpu, _)| *cpu).collect();
             let cpu = if cpus.len() == 1 { "CPU" } else { "CPUs" };
-            notes.doubt(format!(
-                "{cpu} {} {}, and is left out",
-                show_cpu_list(&cpus),
-                kind[0].1.as_str()
-            ));
+            notes.doubt(format!("{cpu} {} {}: left out", show_cpu_list(&cpus), kind[0].1.as_str()));
         }
         let usable = || self.difference.cpus.iter().filter(|cpu| cpu.unusable.is_none());
         let changed = usable().any(|cpu| cpu.states.iter().any(|state| state.disabled_changed));
