@@ -258,7 +258,7 @@ impl clap::Args for GovernorArguments {
             .arg(option(
                 "governor",
                 "NAME|FILE",
-                "A governor (`idlewise governors` lists them), or its C file, or FOLDER/ if it has several; may be repeated",
+                "A governor (`idlewise governors` lists them), its C file or FOLDER/; may be repeated",
             ))
             .arg(of_files(option(
                 "patch",

@@ -66,8 +66,8 @@ Examples:
   # Did the recording kernel's governor decide as ours does?
   idlewise replay server.parquet --check-recorded
 
-Exit status: 0; 1 if --check-recorded found decisions that differ (usual) or nothing to compare, or a
-governor's file crashed, looped or returned an invalid state; 2 on bad input.";
+Exit status: 0; 1 if --check-recorded found decisions that differ (usual) or nothing to
+compare, or a governor's file crashed, looped or returned an invalid state; 2 on bad input.";
 
 /// Replay recorded idle gaps under any governor, on any machine's idle states
 ///

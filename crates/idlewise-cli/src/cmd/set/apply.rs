@@ -47,8 +47,8 @@ machine, which a process in the background holds. All are set, or none. The old 
 to /run/idlewise first, so that `idlewise set revert` can always restore them. Several
 commands can limit the same CPU: the smallest limit counts. A reboot undoes everything.
 
-Exit status: 0 on success; 1 if a file could not be restored with --on-exit restore; 2 on an error, in which
-case nothing was changed, unless the message names what could not be undone.";
+Exit status: 0 on success; 1 if a file could not be restored with --on-exit restore; 2 on an
+error, in which case nothing was changed, unless the message names what could not be undone.";
 
 /// Apply settings: all of them or none
 #[derive(clap::Args)]
