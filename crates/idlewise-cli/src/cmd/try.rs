@@ -1,5 +1,6 @@
 //! `idlewise try`: a command under two alternating settings, until it is decided whether they differ.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -9,7 +10,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use idlewise_host::energy::{EnergyKind, EnergyMeter};
-use idlewise_host::settings::{Applied, Owner, Setting, SettingsError, apply, planned};
+use idlewise_host::settings::{Applied, Owner, Setting, apply, planned};
 use idlewise_host::{Root, is_virtual_machine};
 use idlewise_report::saved::BetterValue;
 use idlewise_report::trial::{
@@ -21,6 +22,7 @@ use regex::Regex;
 use serde_json::json;
 
 use super::measure::saving::{self, Pair, machine_facts, saved};
+use super::set::holder;
 use crate::error::{Failure, Result};
 use crate::progress::Progress;
 use crate::screen::{self, say};
@@ -70,7 +72,7 @@ pub struct Try {
     against: Vec<Setting>,
 
     /// Compare a number that COMMAND prints instead of its wall time: a regular expression with one group, such
-    /// as 'p99: ([0-9.]+) us'. The last match counts
+    /// as 'p99: ([0-9.]+) us'. The last match that is not empty counts
     #[arg(long, value_name = "REGEX", value_parser = metric)]
     metric: Option<Regex>,
 
@@ -199,6 +201,7 @@ enum Ran {
 struct Runner<'a> {
     arguments: &'a Try,
     root: &'a Root,
+    found: BTreeMap<String, String>,
     signals: Signals,
     energy: Option<EnergyMeter>,
     deadline: Option<Instant>,
@@ -210,7 +213,7 @@ impl Try {
         saving::begin();
         let root = root(self.sysroot.as_deref())?;
         let budget = self.budget()?;
-        self.check_settings(&root)?;
+        let found = self.check_settings(&root)?;
         // Catch signals before changing settings that a signal could leave behind.
         let signals = Signals::catch()?;
         let (energy, energy_absent) = match EnergyMeter::open(&root) {
@@ -218,7 +221,7 @@ impl Try {
             Err(error) => (None, Some(error.to_string())),
         };
         let deadline = self.max_minutes.map(|time| Instant::now() + time);
-        let mut runner = Runner { arguments: &self, root: &root, signals, energy, deadline };
+        let mut runner = Runner { arguments: &self, root: &root, found, signals, energy, deadline };
         let mut trial = Trial::new(self.plan(budget)?);
         let end = runner.run(&mut trial)?;
         self.print(&root, &trial, end, energy_absent.as_deref())?;
@@ -240,19 +243,14 @@ impl Try {
         )))
     }
 
-    /// Finds out what cannot be set before the first round, and whether there is anything to compare.
-    fn check_settings(&self, root: &Root) -> Result<()> {
-        let values = |settings: &[Setting]| -> Result<Vec<(String, String)>, SettingsError> {
-            if settings.is_empty() {
-                return Ok(Vec::new());
-            }
-            let changes = planned(root, settings)?.into_iter();
-            Ok(changes.map(|change| (change.file, change.to)).collect())
+    /// Finds out what cannot be set before the first round, and whether there is anything to compare. Returns what is
+    /// in the files that A or B changes.
+    fn check_settings(&self, root: &Root) -> Result<BTreeMap<String, String>> {
+        let changes = |settings: &[Setting]| match settings {
+            [] => Ok(Vec::new()),
+            settings => planned(root, settings).map_err(Failure::new),
         };
-        let (a, b) = (
-            values(&self.against).map_err(Failure::new)?,
-            values(&self.set).map_err(Failure::new)?,
-        );
+        let (a, b) = (changes(&self.against)?, changes(&self.set)?);
         // A limit of the whole machine has no file that would show it.
         let is_machine_limit =
             |one: &Setting| matches!(one, Setting::LatencyLimit { cpus: None, .. });
@@ -264,7 +262,7 @@ impl Try {
                 self.words(Which::B)
             )));
         }
-        Ok(())
+        Ok(a.into_iter().chain(b).map(|change| (change.file, change.from)).collect())
     }
 
     fn settings(&self, which: Which) -> &[Setting] {
@@ -376,6 +374,7 @@ impl Runner<'_> {
                 }
             }
         }
+        let start = Instant::now();
         loop {
             let order = trial.next_order();
             let mut block = Vec::with_capacity(order.len());
@@ -390,7 +389,7 @@ impl Runner<'_> {
             }
             let block: [Round; BLOCK_ROUND_COUNT] =
                 block.try_into().map_err(|_| Failure::new("a block has four rounds"))?;
-            trial.add(block);
+            trial.add(block, start.elapsed());
             if let Some(end) = trial.end() {
                 bar.finish();
                 return Ok(end);
@@ -404,22 +403,38 @@ impl Runner<'_> {
         let settings = self.arguments.settings(which);
         let applied = match settings.is_empty() {
             true => None,
-            false => Some(apply(self.root, settings, &self.owner()).map_err(Failure::new)?),
+            false => {
+                // If this process is killed, its holder restores the settings.
+                let owner = Owner { holder: holder(), ..Owner::running("idlewise try") };
+                Some(apply(self.root, settings, &owner).map_err(Failure::new)?)
+            }
         };
         let ran = self.measured(&place, which);
+        let changed = self.changed(applied.as_ref());
+        let restored = applied.map_or(Ok(()), |applied| restore(applied, &place));
         // The command's failure is the one to tell of, and dropping would have restored as well.
-        let restored = applied.map_or(Ok(()), |applied| restore(self.root, applied, &place));
         let ran = ran?;
-        restored.map(|()| ran)
+        restored?;
+        let Some((file, now)) = changed else { return Ok(ran) };
+        Err(Failure::new(match now {
+            Some(now) => format!(
+                "{place}: somebody else wrote {now} to {file} meanwhile, so the round was not under this setting; find \
+                 out who (idlewise set status), and try again"
+            ),
+            None => format!(
+                "{place}: {file} is gone, as when a CPU is put offline or the driver changed; try again without that"
+            ),
+        }))
     }
 
-    /// A holder restores the settings even if this process is killed. A captured machine needs none.
-    fn owner(&self) -> Owner {
-        let holder = match self.arguments.sysroot {
-            None => std::env::current_exe().ok(),
-            Some(_) => None,
-        };
-        Owner { holder, ..Owner::running("idlewise try") }
+    /// A file that has not the value of this round, and what is in it.
+    fn changed(&self, applied: Option<&Applied>) -> Option<(String, Option<String>)> {
+        let mut expected = self.found.clone();
+        let set = applied.iter().flat_map(|applied| applied.changes());
+        expected.extend(set.map(|change| (change.file.clone(), change.to.clone())));
+        let values = expected.into_iter().map(|(file, to)| (self.root.text(&file), file, to));
+        let mut others = values.filter(|(now, _, to)| now.as_ref() != Some(to));
+        others.next().map(|(now, file, _)| (file, now))
     }
 
     fn measured(&mut self, place: &str, which: Which) -> Result<Result<Round, TrialEnd>> {
@@ -465,9 +480,12 @@ impl Runner<'_> {
         };
         for file in files {
             let text = tail(file)?;
-            let Some(found) = metric.captures_iter(&text).last() else { continue };
-            let number = found.get(1).map_or("", |number| number.as_str());
-            return match number.trim().parse::<f64>() {
+            let matches = metric.captures_iter(&text).filter_map(|found| found.get(1));
+            let numbers = matches.map(|number| number.as_str().trim());
+            let Some(number) = numbers.filter(|number| !number.is_empty()).last() else { continue };
+            let parsed = number.parse::<f64>();
+            let number = cut(number);
+            return match parsed {
                 Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
                 Ok(_) => Err(fail(format!(
                     "--metric found {number}, and only numbers above 0 have ratios"
@@ -563,27 +581,13 @@ impl Runner<'_> {
     }
 }
 
-/// Restores what was found. Fails if that is not what there is then, or if the round was not under its setting.
-fn restore(root: &Root, applied: Applied, place: &str) -> Result<()> {
-    let values = applied.changes().iter().map(|change| (change, root.text(&change.file)));
-    let changed = values.filter(|(change, now)| now.as_deref() != Some(change.to.as_str()));
-    let changed: Vec<(String, Option<String>)> =
-        changed.map(|(change, now)| (change.file.clone(), now)).collect();
+/// Restores what was found. Fails if that is not what there is then.
+fn restore(applied: Applied, place: &str) -> Result<()> {
     let settled = applied.revert().map_err(Failure::new)?.settled;
-    if let Some(failed) = settled.failed.first() {
-        return Err(Failure::new(format_args!("{place}: {}", failed.error))
-            .with("the settings are not all as they were; as root: idlewise set revert"));
-    }
-    match changed.into_iter().next() {
-        None => Ok(()),
-        Some((file, Some(now))) => Err(Failure::new(format_args!(
-            "{place}: somebody else wrote {now} to {file} meanwhile, so the round was not under this setting; find \
-             out who (idlewise set status), and try again"
-        ))),
-        Some((file, None)) => Err(Failure::new(format_args!(
-            "{place}: {file} is gone, as when a CPU is put offline or the driver changed; try again without that"
-        ))),
-    }
+    settled.failed.first().map_or(Ok(()), |failed| {
+        Err(Failure::new(format_args!("{place}: {}", failed.error))
+            .with("the settings are not all as they were; as root: idlewise set revert"))
+    })
 }
 
 /// Tosses the coins: 48 bits, which every program that reads JSON keeps.
@@ -605,6 +609,14 @@ fn tail(file: &mut File) -> Result<String> {
     let mut bytes = Vec::new();
     file.take(TAIL_BYTE_COUNT).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The beginning of what may be a megabyte.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 fn ended(status: ExitStatus) -> String {

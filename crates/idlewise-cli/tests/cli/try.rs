@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::settings::wait_until;
 use crate::{idlewise, schemas};
 
 const C6: &str = "sys/devices/system/cpu/cpu0/cpuidle/state2/disable";
@@ -234,6 +235,9 @@ fn a_number_that_cannot_be_compared_is_named() {
     };
     refused("nothing", "ops: ([0-9]+)", "printed nothing that --metric 'ops: ([0-9]+)' finds");
     refused("ops: none", "ops: (.*)", "found 'none', which is no number");
+    let cut = format!("found '{}...', which is no number", "x".repeat(60));
+    refused(&"x".repeat(5_000), "(.*)", &cut);
+    refused("", "(.*)", "printed nothing that --metric '(.*)' finds");
     refused("ops: 0", "ops: (.*)", "only numbers above 0 have ratios");
     refused("ops: inf", "ops: (.*)", "only numbers above 0");
     machine.refused(
@@ -241,6 +245,41 @@ fn a_number_that_cannot_be_compared_is_named() {
         &["true"],
         &["fewer than 28 rounds", "95 %"],
     );
+}
+
+/// `.*` matches once more, nothing, at the end of each line.
+#[test]
+fn the_last_match_that_is_not_empty_is_the_number() {
+    let machine = Machine::new();
+    let bench = machine.script("echo 7; echo 100; echo\n");
+    let output =
+        machine.run(&["--set", "C6=off", "--metric", "(.*)", "--csv", "--rounds", "28"], &[&bench]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().filter(|line| line.ends_with(",100.0,")).count(), 28, "{text}");
+}
+
+/// The bound is what the settling alone takes, so it holds on a busy machine too.
+#[test]
+fn the_time_for_more_rounds_counts_whole_rounds() {
+    let machine = Machine::new();
+    let bench = machine.bench(0, 4_000, 1);
+    let root = machine.0.path().to_str().unwrap();
+    let options = ["try", "--sysroot", root, "--settle", "0.04", "--set", "C6=off", "--seed", "1"];
+    let metric = ["--rounds", "28", "--metric", "result: (.*) ops", "--", bench.as_str()];
+    let output = idlewise(&[&options[..], &metric].concat());
+    let text = String::from_utf8(output.stdout).unwrap().replace('\n', " ");
+    let said = text.split("differ, about ").nth(1).unwrap_or_else(|| panic!("{text}"));
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let rounds: f64 = words[0].parse().unwrap();
+    let about = words.iter().skip(1).position(|word| *word == "about").unwrap() + 2;
+    let unit_s = match words[about + 1].trim_end_matches(':') {
+        "s" => 1.0,
+        "minutes" => 60.0,
+        "hours" => 3_600.0,
+        unit => panic!("{unit}: {text}"),
+    };
+    let time_s = (words[about].parse::<f64>().unwrap() + 0.5) * unit_s;
+    assert!(time_s >= 0.04 * rounds, "{text}");
 }
 
 #[test]
@@ -279,6 +318,13 @@ fn a_setting_that_somebody_else_changes_meanwhile_ends_the_try() {
         &[&bench],
         &["(B: C6=off): somebody else wrote 0 to", "disable"],
     );
+    // A's rounds are under no other setting either.
+    let bench = machine.script(&format!("echo 1 > {}\n", c6.display()));
+    let output = machine.run(&["--set", "C6=off"], &[&bench]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("(A: as they are): somebody else wrote 1 to"), "{text}");
+    machine.put(C6, "0\n");
     // A CPU that goes offline takes its settings along.
     let folder = c6.parent().unwrap().display().to_string();
     let bench = machine.script(&format!(
@@ -299,20 +345,15 @@ fn when_the_time_is_over_the_command_is_ended_and_the_settings_are_restored() {
     assert_eq!(document["result"]["finding"], "Undecided: no block of 4 rounds was finished");
 }
 
-/// Waits until the command runs under B, and interrupts.
-#[test]
-fn ctrl_c_restores_and_prints_what_there_is() {
-    let machine = Machine::new();
+/// Runs a try until its command runs under B. Returns the try, and the command's process.
+fn running_under_b(machine: &Machine) -> (Child, String) {
     let is_set = machine.path("is_set");
-    let wait = |path: &Path| {
-        format!(
-            "read off < {}; [ $off = 0 ] || {{ echo > {}; exec sleep 1000; }}\n",
-            machine.path(C6).display(),
-            path.display()
-        )
-    };
-    let bench = machine.script(&wait(&is_set));
-    make_fifo(&is_set);
+    let bench = machine.script(&format!(
+        "read off < {}; [ $off = 0 ] || {{ echo $$ > {}; exec sleep 1000; }}\n",
+        machine.path(C6).display(),
+        is_set.display()
+    ));
+    assert!(Command::new("mkfifo").arg(&is_set).status().unwrap().success());
     let root = machine.0.path().to_str().unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_idlewise"))
         .args(["try", "--sysroot", root, "--settle", "0", "--set", "C6=off", "--", &bench])
@@ -320,16 +361,34 @@ fn ctrl_c_restores_and_prints_what_there_is() {
         .spawn()
         .unwrap();
     // Opening the pipe waits for the command.
-    assert_eq!(fs::read_to_string(&is_set).unwrap(), "\n");
+    let pid = fs::read_to_string(&is_set).unwrap().trim().to_owned();
     assert_eq!(fs::read_to_string(machine.path(C6)).unwrap().trim(), "1");
-    let script = format!("kill -INT {}", child.id());
-    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    (child, pid)
+}
+
+fn kill(signal: &str, pid: &str) {
+    assert!(Command::new("kill").args([signal, pid]).status().unwrap().success());
+}
+
+#[test]
+fn ctrl_c_restores_and_prints_what_there_is() {
+    let machine = Machine::new();
+    let (child, _) = running_under_b(&machine);
+    kill("-INT", &child.id().to_string());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stdout).unwrap().contains("Undecided"));
     assert!(machine.is_restored());
 }
 
-fn make_fifo(path: &Path) {
-    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+#[test]
+fn a_try_that_is_killed_is_restored_by_its_holder() {
+    for signal in ["-QUIT", "-KILL"] {
+        let machine = Machine::new();
+        let (child, command) = running_under_b(&machine);
+        kill(signal, &child.id().to_string());
+        child.wait_with_output().unwrap();
+        wait_until("the holder restores", || machine.is_restored());
+        kill("-KILL", &command);
+    }
 }

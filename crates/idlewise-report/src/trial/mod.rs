@@ -7,6 +7,8 @@
 mod rank_sum;
 mod sequential;
 
+use std::time::Duration;
+
 use idlewise_core::words;
 use serde_json::{Value as Json, json};
 
@@ -105,6 +107,8 @@ impl TrialEnd {
 pub struct Trial {
     plan: TrialPlan,
     rounds: Vec<Round>,
+    /// What they took, with changing settings and waiting.
+    elapsed: Duration,
     sequential: Sequential,
 }
 
@@ -112,7 +116,7 @@ impl Trial {
     /// Begins a trial.
     pub fn new(plan: TrialPlan) -> Self {
         let sequential = Sequential::new(plan.budget, plan.least_ratio, plan.seed);
-        Trial { plan, rounds: Vec::new(), sequential }
+        Trial { plan, rounds: Vec::new(), elapsed: Duration::ZERO, sequential }
     }
 
     /// Returns the plan.
@@ -125,8 +129,9 @@ impl Trial {
         block_order(self.plan.seed, self.sequential.block_count())
     }
 
-    /// Adds the next block.
-    pub fn add(&mut self, block: [Round; BLOCK_ROUND_COUNT]) {
+    /// Adds the next block. All blocks so far took `elapsed`.
+    pub fn add(&mut self, block: [Round; BLOCK_ROUND_COUNT], elapsed: Duration) {
+        self.elapsed = elapsed;
         let mean = |which: Which| {
             let of = block.iter().filter(|round| round.which == which);
             let logs: Vec<f64> = of.map(|round| self.value(round).ln()).collect();
@@ -286,7 +291,9 @@ impl Trial {
                     Some(needed) if needed > self.rounds.len() => format!(
                         " By how much blocks differ, about {needed} rounds would decide at {least} %, which take \
                          about {}: --rounds {needed}, a longer command, or a quieter machine.",
-                        duration(needed as f64 * self.wall_median_ns().unwrap_or_default()),
+                        duration(
+                            self.elapsed.as_secs_f64() * needed as f64 / self.rounds.len() as f64
+                        ),
                     ),
                     Some(_) => " More rounds may decide: --rounds.".to_owned(),
                     None => String::new(),
@@ -406,8 +413,7 @@ fn number(value: f64) -> String {
 }
 
 /// A long time, in the largest unit of which it has at least two.
-fn duration(ns: f64) -> String {
-    let seconds = ns / 1e9;
+fn duration(seconds: f64) -> String {
     let units = [("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)];
     match units.into_iter().find(|(_, each)| seconds >= 2.0 * each) {
         Some((unit, each)) => format!("{:.0} {unit}", seconds / each),

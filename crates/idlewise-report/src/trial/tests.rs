@@ -78,7 +78,8 @@ fn run(plan: TrialPlan, noise: Noise, b_more_ratio: f64) -> (Trial, TrialEnd) {
             let wall_ns = (1e9 * (1.0 + more) * last.clamp(-20.0, 20.0).exp()) as u64;
             Round { which, wall_ns, metric: None, energy_uj: None }
         });
-        trial.add(block);
+        // As much again for settling and the settings, and once more.
+        trial.add(block, Duration::from_secs(3 * number as u64));
         if let Some(end) = trial.end() {
             return (trial, end);
         }
@@ -259,11 +260,11 @@ fn says_what_it_found() {
     assert!(
         trial
             .sentence(end)
-            .contains("rounds would decide at 1 %, which take about 6 hours: --rounds"),
+            .contains("rounds would decide at 1 %, which take about 17 hours: --rounds"),
         "{}",
         trial.sentence(end)
     );
-    let texts = [90e9, 600e9, 36_000e9, 230_452e9].map(duration);
+    let texts = [90.0, 600.0, 36_000.0, 230_452.0].map(duration);
     assert_eq!(texts, ["90 s", "10 minutes", "10 hours", "3 days"]);
     let none = Trial::new(plan(1));
     assert!(
