@@ -278,6 +278,60 @@ fn what_somebody_else_changed_is_left_and_named() {
     assert_eq!(machine.said("revert").0, Some(0), "it is theirs, and nothing is left to do");
 }
 
+/// powernv keeps what is off while a CPU is offline, so the setting would come back with it.
+#[test]
+fn a_setting_of_a_cpu_that_is_gone_is_restored_when_it_is_back() {
+    let machine = Captured::new();
+    let before = machine.sysfs();
+    machine.settings("apply --set C6=off");
+    let cpu = machine.path("sys/devices/system/cpu/cpu3/cpuidle");
+    let away = machine.path("away");
+    fs::rename(&cpu, &away).unwrap();
+    for _ in 0..2 {
+        let (status, text) = machine.said("revert");
+        assert_eq!(status, Some(1), "{text}");
+        assert!(text.contains("CPU 3 is offline or gone: its setting stays noted"), "{text}");
+        assert!(text.contains("run `idlewise set revert` again when it is back"), "{text}");
+    }
+    fs::rename(&away, &cpu).unwrap();
+    assert_eq!(machine.said("revert").0, Some(0));
+    assert_eq!(machine.sysfs(), before);
+    assert!(!machine.path("run/idlewise/journal.json").exists());
+}
+
+#[test]
+fn a_name_means_all_states_that_have_it() {
+    let machine = Captured::new();
+    for cpu in 0..4 {
+        let name = format!("sys/devices/system/cpu/cpu{cpu}/cpuidle/state1/name");
+        machine.put(&name, "C6\n");
+    }
+    let off = |machine: &Captured| [1, 2].map(|index| machine.text(&disable(1, index)));
+    let (_, text) = machine.said("apply --set C6=off");
+    assert_eq!(off(&machine), ["1", "1"], "{text}");
+    machine.settings("revert");
+    // As `watch` names them.
+    let (_, text) = machine.said("apply --set C6#2=off@1");
+    assert_eq!(off(&machine), ["0", "1"], "{text}");
+    machine.settings("revert");
+    machine.put("settings.conf", "#C6#2=off\nC6#1=off@1#shallow\n");
+    let file = machine.path("settings.conf");
+    let (_, text) = machine.said(&format!("apply {}", file.display()));
+    assert_eq!(off(&machine), ["1", "0"], "{text}");
+    machine.settings("revert");
+    machine.refused("apply --set C6#3=off", "no idle state C6#3");
+}
+
+#[test]
+fn settings_that_last_are_not_said_to_be_restored_by_their_command() {
+    let machine = Captured::new();
+    machine.settings("apply --set C6=off");
+    machine.settings("apply --set latency=7us@1");
+    let (_, text) = machine.said("revert 1");
+    assert!(text.contains("latency=7us@1 stays until `idlewise set revert`"), "{text}");
+    assert!(!text.contains("is left to"), "{text}");
+}
+
 #[test]
 fn settings_of_a_running_command_are_left_to_it() {
     let machine = Captured::new();

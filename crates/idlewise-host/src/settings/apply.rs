@@ -130,8 +130,8 @@ pub enum Which {
 pub struct Reverted {
     /// The sessions that ended: settings, command, and why it ended without having been asked to.
     pub ended: Vec<(Vec<String>, String, Option<&'static str>)>,
-    /// Sessions that go on: settings, command, process.
-    pub running: Vec<(Vec<String>, String, i32)>,
+    /// Sessions that go on: settings, command, process, how long.
+    pub running: Vec<(Vec<String>, String, i32, Lasts)>,
     /// What happened to the files.
     pub settled: Settled,
     /// Whether there was a journal of another boot, which was discarded.
@@ -407,7 +407,7 @@ pub fn revert(root: &Root, which: Which) -> Result<Reverted, SettingsError> {
             reverted.ended.push((settings, command, end));
             holders.extend(session.holder);
         } else {
-            reverted.running.push((settings, command, session.owner.pid));
+            reverted.running.push((settings, command, session.owner.pid, session.lasts));
         }
         !is_over
     });

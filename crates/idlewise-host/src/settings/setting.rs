@@ -26,7 +26,7 @@ pub enum Setting {
     StateDisable {
         /// `None`: all online CPUs that have the state.
         cpus: Option<CpuSet>,
-        /// The state's name in sysfs.
+        /// The state's name in sysfs, perhaps with its number: `C2#3`.
         state: String,
         /// Whether it is off.
         disabled: bool,

@@ -15,7 +15,8 @@ pub struct Settled {
     pub changes: Vec<Change>,
     /// Files that somebody else has changed; left alone.
     pub taken: Vec<Taken>,
-    /// Files that no longer exist: their CPU or their driver is gone, and the setting with it.
+    /// Files that do not exist now: their CPU or their driver is gone. Some drivers keep a CPU's settings until it is
+    /// back, so they stay in the journal.
     pub gone: Vec<String>,
     /// Files that could not be written. They stay in the journal.
     pub failed: Vec<Failed>,
@@ -92,11 +93,12 @@ pub(super) fn settle(
         write(root, journal, index, &targets[index], &mut settled);
     }
     let mut targets = targets.into_iter();
-    let failed: HashSet<&str> = settled.failed.iter().map(|failed| failed.file.as_str()).collect();
+    let failed = settled.failed.iter().map(|failed| &failed.file);
+    let left: HashSet<&String> = failed.chain(&settled.gone).collect();
     let Journal { slots, sessions, .. } = journal;
     slots.retain_mut(|slot| {
         let target = targets.next().unwrap_or_default();
-        if failed.contains(slot.file.as_str()) {
+        if left.contains(&slot.file) {
             return true;
         }
         slot.ours = vec![target];

@@ -187,7 +187,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The folders of a state on these CPUs, or on all that have it.
+    /// The folders of a state on these CPUs, or on all that have it. Several states may have one name; `C2#3` is
+    /// the one with that number.
     fn state_folders(
         &self,
         cpus: Option<&CpuSet>,
@@ -197,18 +198,21 @@ impl<'a> Machine<'a> {
             self.check_online(cpus)?;
         }
         let wanted = |cpu: u16| cpus.is_none_or(|cpus| cpus.contains(cpu));
-        let of_cpu = |(cpu, names): &(u16, Vec<String>)| {
-            let index = names.iter().position(|name| name == state);
-            index.map(|index| state_folder(*cpu, index))
+        let is_meant =
+            |index: usize, name: &str| name == state || format!("{name}#{index}") == state;
+        let of_cpu = |(cpu, names): &(u16, Vec<String>)| -> Vec<String> {
+            let all = names.iter().enumerate();
+            let meant = all.filter(|(index, name)| is_meant(*index, name));
+            meant.map(|(index, _)| state_folder(*cpu, index)).collect()
         };
         let missing: CpuSet = self
             .states
             .iter()
-            .filter(|states| wanted(states.0) && of_cpu(states).is_none())
+            .filter(|states| wanted(states.0) && of_cpu(states).is_empty())
             .map(|(cpu, _)| *cpu)
             .collect();
         let folders: Vec<_> =
-            self.states.iter().filter(|(cpu, _)| wanted(*cpu)).filter_map(of_cpu).collect();
+            self.states.iter().filter(|(cpu, _)| wanted(*cpu)).flat_map(of_cpu).collect();
         // On CPUs of several kinds, not all have all states.
         if folders.is_empty() || cpus.is_some() && missing.iter().next().is_some() {
             let cpus = match cpus {

@@ -191,8 +191,17 @@ fn read(path: &Path) -> Result<Vec<Setting>> {
             "it has more than {FILE_BYTE_COUNT_MAX} bytes, so it is no file of settings; write one per line, such as C6=off@4-7"
         )));
     }
+    // In `C2#2=off`, no comment begins.
+    let is_comment = |before: &str| {
+        before.contains('=') || !before.ends_with(|last: char| !last.is_whitespace())
+    };
+    let setting_end = |line: &str| {
+        let mut ends =
+            line.match_indices('#').map(|(at, _)| at).filter(|&at| is_comment(&line[..at]));
+        ends.next().unwrap_or(line.len())
+    };
     let lines = text.lines().enumerate();
-    let lines = lines.map(|(i, line)| (i + 1, line.split('#').next().unwrap_or_default().trim()));
+    let lines = lines.map(|(i, line)| (i + 1, line[..setting_end(line)].trim()));
     let settings = lines.filter(|(_, line)| !line.is_empty()).map(|(number, line)| {
         line.parse().map_err(|error| fail(&format_args!("line {number}: {error}")))
     });

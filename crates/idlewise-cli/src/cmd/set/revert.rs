@@ -4,7 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use idlewise_host::settings::{Change, Failed, Reverted, Taken, Which, other_writers, revert};
+use idlewise_host::settings::{
+    Change, CpuSet, Failed, Lasts, Reverted, Taken, Which, other_writers, revert,
+};
 use serde_json::json;
 
 use super::{SHOWN_COUNT, changes_json, files, lines, settings_in_short, warn_of_others};
@@ -33,8 +35,8 @@ Examples:
 A file that another program has changed since is left alone, and named. If this command is
 interrupted, run it again.
 
-Exit status: 0; 1 if another program has changed a file since, or one could not be written; 2 on other
-errors.";
+Exit status: 0; 1 if another program has changed a file since, one is gone, or one could not be
+written; 2 on other errors.";
 
 /// Restore what was there before settings were applied
 #[derive(clap::Args)]
@@ -113,20 +115,32 @@ pub(super) fn say_reverted(reverted: &Reverted) -> Result<ExitCode> {
 /// Says what was not restored.
 pub fn say_left(reverted: &Reverted) {
     let Reverted { running, settled, .. } = reverted;
-    for (settings, command, pid) in running {
-        say(format_args!(
-            "idlewise: {} is left to {command} (process {pid}), which restores it; --all restores it now",
-            settings_in_short(settings)
-        ));
+    for (settings, command, pid, lasts) in running {
+        let settings = settings_in_short(settings);
+        match lasts {
+            Lasts::UntilReverted => {
+                say(format_args!("idlewise: {settings} stays until `idlewise set revert`"));
+            }
+            Lasts::WhileRunning => say(format_args!(
+                "idlewise: {settings} is left to {command} (process {pid}), which restores it; --all restores it now"
+            )),
+        }
     }
     for Taken { file, now, wanted } in &settled.taken {
         say(format_args!(
             "idlewise: /{file} is {now} by somebody else, so it is left alone ({wanted} would be written)"
         ));
     }
-    for file in &settled.gone {
+    let cpu = |file: &String| -> Option<u16> {
+        file.strip_prefix("sys/devices/system/cpu/cpu")?.split('/').next()?.parse().ok()
+    };
+    let cpus: CpuSet = settled.gone.iter().filter_map(cpu).collect();
+    let cpus = cpus.iter().next().map(|_| format!("CPU {cpus}"));
+    let others = settled.gone.iter().filter(|file| cpu(file).is_none());
+    for what in cpus.into_iter().chain(others.map(|file| format!("/{file}"))) {
         say(format_args!(
-            "idlewise: /{file} is gone, and the setting with it (CPU offline? driver?)"
+            "idlewise: {what} is offline or gone: its setting stays noted; run `idlewise set revert` again when it is \
+             back"
         ));
     }
     for Failed { wanted, error, .. } in &settled.failed {
@@ -137,7 +151,7 @@ pub fn say_left(reverted: &Reverted) {
 }
 
 fn status(reverted: &Reverted) -> ExitCode {
-    match reverted.settled.taken.is_empty() && reverted.settled.failed.is_empty() {
+    match reverted.settled.is_whole() {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(STATUS_LEFT),
     }
@@ -149,7 +163,7 @@ fn document(reverted: &Reverted) -> serde_json::Value {
         |(settings, command, why)| json!({"settings": settings, "command": command, "why": why}),
     );
     let running = running.iter().map(
-        |(settings, command, pid)| json!({"settings": settings, "command": command, "pid": pid}),
+        |(settings, command, pid, _)| json!({"settings": settings, "command": command, "pid": pid}),
     );
     let taken = settled.taken.iter().map(|Taken { file, now, wanted }| {
         json!({"file": format!("/{file}"), "now": now, "wanted": wanted})
