@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use idlewise_machine::MachineState;
-use idlewise_trace::Driver;
+use idlewise_trace::{Driver, cpus_in_words};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -195,6 +195,8 @@ words! {
         CameOnline = "came online in the meantime",
         /// It has no idle states, or they cannot be read.
         NoStates = "showed no idle states",
+        /// A file of one of its states has nothing that can be read.
+        Unreadable = "had an idle state that cannot be read",
         /// Its idle states were set up anew in between, for example by another driver.
         SetUpAnew = "got new idle states in the meantime",
         /// A count went backwards, which the kernel's never do otherwise.
@@ -308,7 +310,7 @@ impl CountsReader {
         if opened.iter().all(|cpu| cpu.states.is_empty()) {
             return Err(match driver(root) {
                 Some(Driver::Named(driver)) => {
-                    CountsError::NoStates { driver, cpus: in_words(cpus) }
+                    CountsError::NoStates { driver, cpus: cpus_in_words(cpus) }
                 }
                 found => {
                     let found = found.map_or_else(|| "none".to_owned(), |found| found.to_string());
@@ -333,6 +335,12 @@ impl CountsReader {
     /// If there is no such place.
     pub fn states(&self, index: usize) -> &[MachineState] {
         &self.cpus[index].states
+    }
+
+    /// Returns the file because of which not all states of a CPU are counted, by the CPU's place.
+    pub fn unreadable(&self, index: usize) -> Option<PathBuf> {
+        let CpuFiles { cpu, states, .. } = &self.cpus[index];
+        cpuidle::unreadable(&self.root, *cpu, states.len())
     }
 
     /// Returns the machine's clock.
@@ -574,10 +582,4 @@ fn allow_files(count: u64) {
             let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
         }
     }
-}
-
-/// `CPUs 0-3` or `CPU 2`.
-fn in_words(cpus: &[u16]) -> String {
-    let list = crate::show_cpu_list(cpus);
-    if cpus.len() == 1 { format!("CPU {list}") } else { format!("CPUs {list}") }
 }

@@ -3,6 +3,8 @@
 //! sysfs has times in whole microseconds and no flags. Whether a state polls, and what MWAIT is
 //! called with, is in the driver's description of the state.
 
+use std::path::PathBuf;
+
 use idlewise_machine::{Flag, MachineState};
 
 use crate::Root;
@@ -13,6 +15,14 @@ const STATE_COUNT_MAX: usize = 10;
 /// The states of a CPU in the driver's order, shallowest first. Empty without a driver.
 pub(crate) fn states(root: &Root, cpu: u16) -> Vec<MachineState> {
     (0..STATE_COUNT_MAX).map_while(|index| state(root, cpu, index)).collect()
+}
+
+/// The file because of which a CPU's states end before the driver's do; `None` if they do not.
+pub(crate) fn unreadable(root: &Root, cpu: u16, state_count: usize) -> Option<PathBuf> {
+    let folder = state_folder(cpu, state_count);
+    let is_there = state_count < STATE_COUNT_MAX && !root.names(&folder).is_empty();
+    let file = if root.text(&format!("{folder}/name")).is_some() { "latency" } else { "name" };
+    is_there.then(|| root.path(&format!("{folder}/{file}")))
 }
 
 /// The folder of a state in sysfs.

@@ -55,7 +55,7 @@ pub enum EnergyKind {
 /// A counter of energy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnergyDomain {
-    /// Its name, such as `package-0`.
+    /// Its name, such as `package-0`. Each domain has another one.
     pub name: String,
     /// Its folder's name in sysfs, such as `intel-rapl:0`.
     pub zone: String,
@@ -163,7 +163,8 @@ impl EnergyMeter {
             return Err(EnergyError::Absent);
         }
         let used_uj = vec![0; found.len()];
-        let (domains, counters) = found.into_iter().unzip();
+        let (mut domains, counters): (Vec<_>, _) = found.into_iter().unzip();
+        tell_apart(&mut domains);
         Ok(EnergyMeter { domains, counters, used_uj })
     }
 
@@ -245,6 +246,19 @@ fn open_rapl(root: &Root) -> Result<Opened, EnergyError> {
 /// The numbers in a zone's name: `intel-rapl:1:0` is part 0 of zone 1.
 fn zone_number(name: &str, control: &str) -> Option<Vec<u32>> {
     name.strip_prefix(control)?.split(':').map(|number| number.parse().ok()).collect()
+}
+
+/// Puts the package before a name that several domains have: `package-1-dram`. Without a package, the zone.
+fn tell_apart(domains: &mut [EnergyDomain]) {
+    let all = domains.to_vec();
+    for domain in domains {
+        if all.iter().filter(|other| other.name == domain.name).count() > 1 {
+            let parent = domain.zone.rsplit_once(':').map(|(parent, _)| parent);
+            let package = all.iter().find(|other| Some(other.zone.as_str()) == parent);
+            let before = package.map_or(&domain.zone, |package| &package.name);
+            domain.name = format!("{before}-{}", domain.name);
+        }
+    }
 }
 
 /// `None` if the zone has no counter: a folder without files, or one that only limits power.
@@ -441,6 +455,29 @@ mod tests {
         ];
         assert_eq!(found, expected);
         assert_eq!(meter.domains()[0].range_uj, Some(RANGE_UJ));
+    }
+
+    #[test]
+    fn domains_of_one_name_have_their_package_before_it() {
+        let (_folder, root) = rapl();
+        for (zone, name) in [("2:0", "dram"), ("11", "psys")] {
+            let folder = root.path(&format!("sys/class/powercap/intel-rapl:{zone}"));
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("name"), name).unwrap();
+            fs::write(folder.join("energy_uj"), "3").unwrap();
+        }
+        let meter = EnergyMeter::open(&root).unwrap();
+        let found: Vec<&str> = meter.domains().iter().map(|one| one.name.as_str()).collect();
+        let expected = [
+            "package-0",
+            "core",
+            "package-0-dram",
+            "package-1",
+            "package-1-dram",
+            "intel-rapl:10-psys",
+            "intel-rapl:11-psys",
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub struct Heading {
     pub better: Option<Better>,
     /// Whether a narrow text table may drop it.
     pub priority: Priority,
+    /// Whether each of its values is shown within half a percent, however far apart they are.
+    pub is_precise: bool,
 }
 
 /// A column of a table of `Row`s: its heading, and how to get its value from a row.
@@ -156,6 +158,13 @@ impl<Row> Column<Row> {
         self
     }
 
+    /// Makes a column that shows even its least value within half a percent.
+    #[must_use]
+    pub const fn precise(mut self) -> Self {
+        self.heading.is_precise = true;
+        self
+    }
+
     /// Makes a column whose lowest value is the best.
     #[must_use]
     pub const fn lower_is_better(mut self) -> Self {
@@ -180,7 +189,15 @@ impl Heading {
     /// Makes a text column that is part of the answer.
     pub const fn text(id: &'static str, heading: &'static str, meaning: &'static str) -> Self {
         let unit = Unit::Text;
-        Heading { id, heading, unit, meaning, better: None, priority: Priority::Main }
+        Heading {
+            id,
+            heading,
+            unit,
+            meaning,
+            better: None,
+            priority: Priority::Main,
+            is_precise: false,
+        }
     }
 
     /// Makes a column of numbers that is part of the answer and has no best value.
@@ -190,7 +207,15 @@ impl Heading {
         unit: Unit,
         meaning: &'static str,
     ) -> Self {
-        Heading { id, heading, unit, meaning, better: None, priority: Priority::Main }
+        Heading {
+            id,
+            heading,
+            unit,
+            meaning,
+            better: None,
+            priority: Priority::Main,
+            is_precise: false,
+        }
     }
 
     /// Sets whether lower or higher values are better.

@@ -43,11 +43,13 @@ pub fn machine_columns() -> Vec<Column<Machine>> {
         C::ns("deepest_exit_latency_ns", "deepest exit", |row| {
             row.states.last().map(|state| state.exit_latency_ns).into()
         })
-        .means("Exit latency of the deepest state."),
+        .means("Exit latency of the deepest state.")
+        .precise(),
         C::ns("deepest_target_residency_ns", "target residency", |row| {
             row.states.last().map(|state| state.target_residency_ns).into()
         })
-        .means("Target residency of the deepest state."),
+        .means("Target residency of the deepest state.")
+        .precise(),
         C::text("power_basis", "power basis", |row| {
             row.states.last().map(|_| row.power_basis().as_str()).into()
         })
@@ -70,11 +72,13 @@ pub fn state_columns<'a>() -> Vec<Column<State<'a>>> {
             .key(),
         C::new(STATE, |row| row.state.name.as_str().into()),
         C::ns("exit_latency_ns", "exit latency", |row| row.state.exit_latency_ns.into())
-            .means("Worst case from the wake-up to the first instruction, as declared."),
+            .means("Worst case from the wake-up to the first instruction, as declared.")
+            .precise(),
         C::ns("target_residency_ns", "target residency", |row| {
             row.state.target_residency_ns.into()
         })
-        .means("Shortest stay that pays, entry included, as declared."),
+        .means("Shortest stay that pays, entry included, as declared.")
+        .precise(),
         C::mw("power_mw", "power", |row| row.power.mw.into())
             .means("Power of one core in the state."),
         C::text("basis", "basis", |row| row.power.basis.as_str().into()).means(

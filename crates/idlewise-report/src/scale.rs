@@ -16,6 +16,9 @@ pub(crate) struct Scale {
 /// More decimals than this are noise in a table.
 const DECIMALS_MAX: usize = 3;
 
+/// The same where each number matters.
+const PRECISE_DECIMALS_MAX: usize = 6;
+
 /// A smaller number needs a smaller unit.
 const LEAST: f64 = 1.0;
 
@@ -73,6 +76,20 @@ impl Scale {
             usize::try_from(of_greatest.max(of_least)).unwrap_or(0).min(DECIMALS_MAX)
         };
         Scale { unit, factor, decimals }
+    }
+
+    /// Adds decimals until each number is shown within half a percent.
+    pub(crate) fn precise(mut self, numbers: impl Iterator<Item = f64>) -> Self {
+        for number in numbers.map(|number| (number / self.factor).abs()) {
+            let error = |decimals: usize| {
+                let step = 10_f64.powi(decimals as i32);
+                ((number * step).round() / step - number).abs()
+            };
+            while self.decimals < PRECISE_DECIMALS_MAX && error(self.decimals) > number / 200.0 {
+                self.decimals += 1;
+            }
+        }
+        self
     }
 
     /// Formats a number. Zero is `0`; a number that would round to zero is marked as not zero.
@@ -139,6 +156,16 @@ mod tests {
             printed(Unit::Nanoseconds, &[100.0, 800_000.0]),
             ("us", vec!["0.1".into(), "800.0".into()])
         );
+    }
+
+    #[test]
+    fn precise_numbers_keep_their_digits() {
+        let residencies = [0.0, 10e3, 50e3, 133e3, 100e6];
+        let numbers = || residencies.into_iter();
+        let scale = Scale::new(Unit::Nanoseconds, numbers()).precise(numbers());
+        let shown: Vec<String> = numbers().map(|number| scale.print(number)).collect();
+        assert_eq!(scale.unit, "ms");
+        assert_eq!(shown, ["0", "0.010", "0.050", "0.133", "100.000"]);
     }
 
     #[test]

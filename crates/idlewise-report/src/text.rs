@@ -9,7 +9,7 @@
 //! menu      43.1   290.0
 //! teo        3.1*    1.5*       <- the best of each column
 //! haltpoll     -    12.0        <- absent, not zero
-//! Not shown at this width: stays that fit, note (--json and --csv have all).
+//! Not shown at this width: stays that fit, note (--json has all).
 //! ```
 //!
 //! In a table that is too wide, the longest texts are cut with `…`. If that is not enough, columns
@@ -111,8 +111,7 @@ fn table_text(table: &Table, style: &TextStyle) -> String {
         write_line(&mut text, cells);
     }
     if !hidden.is_empty() {
-        let note =
-            format!("Not shown at this width: {} (--json and --csv have all).", hidden.join(", "));
+        let note = format!("Not shown at this width: {} (--json has all).", hidden.join(", "));
         text.push_str(&crate::wrap(&note, style.width, 0));
         text.push('\n');
     }
@@ -167,9 +166,9 @@ impl Layout {
                 && [column.id, other.id].iter().all(|id| table.alike.contains(id))
         };
         let alike = (0..table.columns.len()).filter(|&other| other == index || is_alike(other));
-        let numbers = alike
-            .flat_map(|other| table.rows.iter().filter_map(move |row| row.values[other].number()));
-        let scale = Scale::new(column.unit, numbers);
+        let of = |other: usize| table.rows.iter().filter_map(move |row| row.values[other].number());
+        let scale = Scale::new(column.unit, alike.flat_map(of));
+        let scale = if column.is_precise { scale.precise(of(index)) } else { scale };
         let cells: Vec<String> = values()
             .map(|value| match (value, value.number()) {
                 (Value::Text(text), _) => shown_in_line(text).into_owned(),
@@ -426,8 +425,7 @@ teo        3.1*    1.5
 haltpoll     -       0*
 oracle       0       0
 Not shown at this width: stays
-that fit, note (--json and
---csv have all).
+that fit, note (--json has all).
 "
         );
     }

@@ -1,5 +1,6 @@
 //! Which CPUs form a core, a cluster or a package.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -181,6 +182,31 @@ pub fn show_cpu_list(cpus: &[u16]) -> String {
     text
 }
 
+/// A list of so many CPUs, as `0,4,8,… (32 CPUs)` if it is long.
+pub fn short_cpu_list(list: &str, cpu_count: usize) -> Cow<'_, str> {
+    /// As long as it may be, and what is kept of a longer one.
+    const BYTE_COUNTS: [usize; 2] = [24, 12];
+    let [longest, kept] = BYTE_COUNTS;
+    match list.len() > longest {
+        true => {
+            let end = list[..kept].rfind(',').unwrap_or(kept);
+            format!("{},… ({cpu_count} CPUs)", &list[..end]).into()
+        }
+        false => list.into(),
+    }
+}
+
+/// `CPU 2`, or `CPUs 0-3`; of a long list as short as [`short_cpu_list`].
+pub fn cpus_in_words(cpus: &[u16]) -> String {
+    cpu_list_in_words(&show_cpu_list(cpus), cpus.len())
+}
+
+/// The same of a list of so many CPUs.
+pub fn cpu_list_in_words(list: &str, cpu_count: usize) -> String {
+    let plural = if cpu_count == 1 { "" } else { "s" };
+    format!("CPU{plural} {}", short_cpu_list(list, cpu_count))
+}
+
 impl fmt::Display for CpuGroups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let levels = LEVELS.map(|scope| (scope, self.of(scope)));
@@ -300,6 +326,16 @@ mod tests {
         assert_eq!(show_cpu_list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
         assert_eq!((show_cpu_list(&[7]), show_cpu_list(&[])), ("7".to_owned(), String::new()));
         assert_eq!(show_cpu_list(&[65535]), "65535");
+    }
+
+    #[test]
+    fn a_long_list_of_cpus_is_shortened() {
+        let every_fourth: Vec<u16> = (0..32).map(|at| 4 * at).collect();
+        assert_eq!(cpus_in_words(&every_fourth), "CPUs 0,4,8,12,16,… (32 CPUs)");
+        assert_eq!(cpus_in_words(&[2]), "CPU 2");
+        assert_eq!(cpus_in_words(&[0, 1, 2, 3, 8, 10, 11]), "CPUs 0-3,8,10-11");
+        let far: Vec<u16> = (0..9).map(|at| 60_000 + 2 * at).collect();
+        assert_eq!(cpus_in_words(&far), "CPUs 60000,60002,… (9 CPUs)");
     }
 
     #[test]

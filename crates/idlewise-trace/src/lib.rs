@@ -96,7 +96,9 @@ pub use byte_order::ByteOrder;
 #[cfg(feature = "import")]
 pub use convert::{ConvertError, RecordedMachine, convert};
 pub use cpu_facts::CpuFacts;
-pub use cpu_groups::{CpuGroups, CpuGroupsError, show_cpu_list};
+pub use cpu_groups::{
+    CpuGroups, CpuGroupsError, cpu_list_in_words, cpus_in_words, short_cpu_list, show_cpu_list,
+};
 pub use doubt::{Doubt, List, Rank};
 pub use driver::Driver;
 pub use event::{Event, EventKind, Leaving, NonZeroTask, TaskName, Tracepoints, WakeContext};

@@ -22,6 +22,36 @@ fn the_list_has_every_machine_and_fits() {
     );
 }
 
+/// Two states of POWER9 had 0.1 ms, which are 50 and 100 us.
+#[test]
+fn declared_times_are_shown_as_they_are() {
+    for id in idlewise_machine::bundled_ids() {
+        let (text, machine) = (stdout(&["machines", id]), json(&["machines", id, "--json"]));
+        let lines: Vec<&str> = text.lines().collect();
+        let Some(head) = lines.iter().position(|line| line.starts_with("#  state")) else {
+            continue;
+        };
+        let units: Vec<&str> = lines[head].split_whitespace().skip(2).take(2).collect();
+        let states = machine["states"].as_array().unwrap();
+        for (line, state) in lines[head + 2..].iter().zip(states) {
+            let cells: Vec<&str> = line.split_whitespace().skip(2).take(2).collect();
+            for ((cell, unit), id) in
+                cells.iter().zip(&units).zip(["exit_latency_ns", "target_residency_ns"])
+            {
+                let factor = match *unit {
+                    "ns" => 1.0,
+                    "us" => 1e3,
+                    "ms" => 1e6,
+                    unit => panic!("{unit}: {text}"),
+                };
+                let (shown, ns) =
+                    (cell.parse::<f64>().unwrap() * factor, state[id].as_f64().unwrap());
+                assert!((shown - ns).abs() <= ns / 100.0, "{cell} {unit} is {ns} ns: {text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_machine_without_states_has_dashes() {
     let text = stdout(&["machines", "forest"]);

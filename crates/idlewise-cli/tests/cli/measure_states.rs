@@ -11,7 +11,7 @@ use idlewise_host::states::{EnergyPlan, EnergyWishes, Worked, Workers, measure_e
 use idlewise_report::residency::{Slice, SweptState, residencies};
 
 use crate::captured::{CapturedMachine, More, names, state_file};
-use crate::{WIDTH, assert_refused, failure, folder, idlewise, root, schemas};
+use crate::{WIDTH, assert_refused, failure, folder, idlewise, root, schemas, stdout};
 
 /// The arguments of a command on a machine.
 fn on<'a>(machine: &'a CapturedMachine, what: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -63,6 +63,48 @@ fn plans_for_each_captured_machine_are_as_written_down_and_change_nothing() {
     }
     let expected = fs::read_to_string(file).unwrap_or_default();
     assert_eq!(text, expected, "run `make golden` and look at the difference");
+}
+
+/// The CPUs of the package that has a counter, and the files; and that there is no counter at all.
+#[test]
+fn a_plan_of_energy_has_cpus_files_and_what_is_not_counted() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let _ = fs::remove_dir_all(machine.path().join("sys/class/powercap"));
+    let plan = |what: &str| {
+        let text = stdout(&on(&machine, what, &["--dry-run"]));
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for what in ["residency", "power"] {
+        let text = plan(what);
+        assert!(
+            text.starts_with("Would hold CPUs 0-3,72-75 in POLL, C1, C1E, C6 in turn"),
+            "{text}"
+        );
+        assert!(text.contains("- this machine shows no energy counter: no RAPL"), "{text}");
+    }
+    for cpu in [0, 1, 2, 3, 72, 73, 74, 75] {
+        let package = u8::from(cpu % 2 == 1);
+        machine.write(
+            &format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"),
+            &format!("{package}\n"),
+        );
+    }
+    machine.write("sys/class/powercap/intel-rapl:0/name", "package-0\n");
+    machine.write("sys/class/powercap/intel-rapl:0/energy_uj", "12345\n");
+    let text = plan("power");
+    assert!(text.starts_with("Would hold CPUs 0,2,72,74 in POLL"), "{text}");
+    let files = format!(
+        "Would write and put back: 16 files, /{} to /{}",
+        state_file(0, 0, "disable"),
+        state_file(74, 3, "disable")
+    );
+    assert!(text.contains(&files), "{text}");
+    let doubt = "- package 1 has no energy counter: CPUs 1,3,73,75 were left alone, and no figure is theirs";
+    assert!(text.contains(doubt), "{text}");
+    let document = stdout(&on(&machine, "power", &["--dry-run", "--json"]));
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    schemas::assert_valid("measure-power-plan", &document);
+    assert_eq!(document["plan"]["files"][15], state_file(74, 3, "disable"));
 }
 
 #[test]

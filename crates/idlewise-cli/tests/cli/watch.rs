@@ -728,33 +728,82 @@ fn nothing_is_served_twice_and_groups_have_fewer_samples() {
     );
 }
 
-/// Prometheus would count all that is left once more.
+/// Prometheus would count all that is left once more. Some machines remove the states of a CPU that is offline, and count
+/// from 0 when it is back.
 #[test]
 fn a_sum_does_not_fall_while_a_cpu_is_offline() {
-    let machine = server();
-    let server = Server::start_with(&machine, &["--group", "machine"]);
-    let entries = || {
-        let (_, body) = server.ask(METRICS);
-        let find = |name: &str| {
-            let line = body.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-            line.trim().parse::<u64>().unwrap()
+    for (keeps_states, back) in [(true, 77), (false, 86)] {
+        let machine = server();
+        let server = Server::start_with(&machine, &["--group", "machine"]);
+        let until = |wanted: (u64, u64)| {
+            let began = Instant::now();
+            loop {
+                let (_, body) = server.ask(METRICS);
+                let find = |name: &str| {
+                    let line = body.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+                    line.trim().parse::<u64>().unwrap()
+                };
+                let entries = find("idlewise_state_entries_total{state=\"C6\"}");
+                let now = (entries, find("idlewise_cpu_readable"));
+                if now == wanted {
+                    break;
+                }
+                assert!(72 <= entries && entries <= wanted.0, "{now:?}");
+                // It reads at most once a second.
+                assert!(began.elapsed() < PATIENCE, "{now:?}");
+                std::thread::yield_now();
+            }
         };
-        (find("idlewise_state_entries_total{state=\"C6\"}"), find("idlewise_cpu_readable"))
-    };
-    assert_eq!(entries(), (72, 8));
-    machine.set_online("0-6");
-    machine.count("0", 3, More { usage: 5, ..More::default() });
-    let began = Instant::now();
-    loop {
-        let now = entries();
-        assert!(now.0 >= 72, "{now:?}");
-        if now == (77, 7) {
-            break;
+        until((72, 8));
+        let cpu = "sys/devices/system/cpu/cpu7";
+        let [states, away] =
+            [format!("{cpu}/cpuidle"), format!("{cpu}/away")].map(|name| machine.path().join(name));
+        machine.count("0", 3, More { usage: 5, ..More::default() });
+        if !keeps_states {
+            fs::rename(&states, &away).unwrap();
+            fs::remove_file(machine.path().join(format!("{cpu}/topology/physical_package_id")))
+                .unwrap();
         }
-        // It reads at most once a second.
-        assert!(began.elapsed() < PATIENCE, "{now:?}");
-        std::thread::yield_now();
+        machine.set_online("0-6");
+        until((77, 7));
+        if !keeps_states {
+            fs::rename(&away, &states).unwrap();
+            machine.write(&state_file(7, 3, "usage"), "0\n");
+        }
+        machine.set_online("0-7");
+        until((77, 8));
+        if !keeps_states {
+            machine.write(&state_file(7, 3, "usage"), "9\n");
+        }
+        until((back, 8));
     }
+}
+
+/// Each package has its memory.
+#[test]
+fn the_energy_of_each_package_has_a_name_of_its_own() {
+    let machine = server();
+    for (zone, name) in [("0", "package-0"), ("0:0", "dram"), ("1", "package-1"), ("1:0", "dram")] {
+        let folder = format!("sys/class/powercap/intel-rapl:{zone}");
+        machine.write(&format!("{folder}/name"), &format!("{name}\n"));
+        machine.write(&format!("{folder}/energy_uj"), "1000\n");
+    }
+    let (_, body) = Server::start_with(&machine, &["--group", "package"]).ask(METRICS);
+    for domain in ["package-0", "package-0-dram", "package-1", "package-1-dram"] {
+        let sample = format!("idlewise_energy_joules_total{{domain=\"{domain}\"}} 0\n");
+        assert_eq!(body.matches(&sample).count(), 1, "{body}");
+    }
+    let out = while_playing_time(&machine, || {
+        stdout(&["watch", "--sysroot", path(&machine), "--json", "--count", "1"])
+    });
+    let document: Value = serde_json::from_str(&out).unwrap();
+    let places: Vec<&str> = document["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| line["place"].as_str().unwrap())
+        .collect();
+    assert_eq!(places, ["package 0", "package 0 dram", "package 1", "package 1 dram"]);
 }
 
 #[test]

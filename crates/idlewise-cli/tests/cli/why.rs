@@ -323,6 +323,45 @@ fn a_busy_machine_is_not_judged() {
     assert!(run.stderr.lines().last().unwrap().contains(expected), "{}", run.stderr);
 }
 
+/// A state that cannot be read is no state that nobody entered.
+#[test]
+fn a_latency_that_cannot_be_read_is_named() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let file = state_file(2, 3, "latency");
+    machine.write(&file, "abc\n");
+    let document = document(watch(&machine, &["--json"], |_| play_deep(&machine, "0-3", 3)));
+    let doubts = document["doubts"].to_string();
+    assert!(
+        doubts.contains("CPU 2 had an idle state that cannot be read: left out"),
+        "{doubts}"
+    );
+    assert!(doubts.contains(&format!("{file} cannot be read")), "{doubts}");
+    assert!(!doubts.contains("CPU 2 no idle stay"), "{doubts}");
+    assert_eq!(document["left_out"][0]["cpu"], 2);
+    let run = watch(&machine, &["--cpus", "2"], |_| play_deep(&machine, "2", 3));
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
+    let expected = format!("{file} cannot be read");
+    assert!(run.stderr.lines().last().unwrap().ends_with(&expected), "{}", run.stderr);
+}
+
+/// Every fourth of 128 CPUs is online: a list of 100 characters.
+#[test]
+fn a_long_list_of_cpus_leaves_room_for_figures() {
+    let machine = CapturedMachine::grown("server-ice-lake", 128);
+    let online: Vec<String> = (0..32).map(|at| (4 * at).to_string()).collect();
+    let list = online.join(",");
+    machine.set_online(&list);
+    let text = good(watch(&machine, &[], |_| play_deep(&machine, &list, 3)));
+    let row = text.lines().find(|line| line.starts_with("0,4,8,12,16,… (32 CPUs)")).unwrap();
+    assert!(row.contains("1840") && row.contains("31.3"), "{text}");
+    assert!(!text.contains("Not shown at this width"), "{text}");
+    assert!(text.contains("C6 on CPUs 0,4,8,12,16,… (32 CPUs): 31 % too deep"), "{text}");
+    assert!(!text.contains(&list) && !text.contains("24,28,32"), "{text}");
+    let document = document(watch(&machine, &["--json"], |_| play_deep(&machine, &list, 3)));
+    assert_eq!(document["groups"][0]["cpus"], list);
+    assert_eq!(document["rows"][3]["cpus"], list);
+}
+
 /// Counts that stand still are no reason to leave things alone.
 #[test]
 fn where_nothing_was_counted_it_says_so() {
@@ -339,7 +378,7 @@ fn where_nothing_was_counted_it_says_so() {
     let text = good(watch(&machine, &[], |_| play_deep(&machine, "2-3", 3)));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        text.contains("on CPUs 0-1,72-75 no idle stay ended, so nothing is known of them"),
+        text.contains("on CPUs 0-1,72-75 no idle stay ended, so nothing is known there"),
         "{text}"
     );
 }

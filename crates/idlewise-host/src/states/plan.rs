@@ -232,13 +232,17 @@ impl StatesPlan {
     /// # Errors
     /// Fails if one cannot, with what to do.
     pub fn check_writable(&self, root: &Root) -> Result<(), StatesError> {
-        for name in self.files() {
-            if let Err(source) = root.open_beneath(&name, OFlags::WRONLY) {
-                return Err(StatesError::not_writable(root.path(&name), source));
-            }
-        }
-        Ok(())
+        check_writable(root, &self.files())
     }
+}
+
+pub(super) fn check_writable(root: &Root, files: &[String]) -> Result<(), StatesError> {
+    for name in files {
+        if let Err(source) = root.open_beneath(name, OFlags::WRONLY) {
+            return Err(StatesError::not_writable(root.path(name), source));
+        }
+    }
+    Ok(())
 }
 
 /// The module compares with a polling CPU only: to wake a CPU that runs something, it would have to interrupt it.

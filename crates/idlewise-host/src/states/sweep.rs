@@ -6,18 +6,21 @@
 //!
 //! Not here: what follows from it (watts and break-evens), and the threads that wake up.
 
-use idlewise_machine::MachineState;
-use rustix::fs::OFlags;
+use std::collections::BTreeSet;
 
-use super::plan::{held_state, kinds};
+use idlewise_machine::MachineState;
+use idlewise_trace::cpus_in_words;
+
+use super::plan::{check_writable, held_state, kinds};
 use super::stays::StayWatch;
 use super::{Random, SEED, StatesError, check_online};
 use crate::cpuidle::states;
-use crate::energy::{EnergyDomain, EnergyMeter};
+use crate::energy::{EnergyDomain, EnergyKind, EnergyMeter};
 use crate::ipi::forced::{Alike, ForcedStates, disable_file};
 use crate::ipi::{IpiError, StateWish, Watch, allowed_cpus, lock};
 use crate::note::latency_limits_ns;
 use crate::settings::Owner;
+use crate::watch::cpu_position;
 use crate::{CoreKinds, Root};
 
 /// How long a setting lasts before it is measured.
@@ -61,12 +64,16 @@ impl EnergyPlan {
     /// # Errors
     /// Fails if there is no state to hold CPUs in.
     pub fn new(root: &Root, wishes: &EnergyWishes) -> Result<Self, StatesError> {
-        let online = root.online_cpus();
+        let mut online = root.online_cpus();
         let first = online.first().copied().ok_or(IpiError::NoCpus)?;
+        let mut doubts = Vec::new();
+        match EnergyMeter::open(root) {
+            Ok(meter) => doubts.extend(leave_uncounted(root, meter.domains(), &mut online)),
+            Err(error) => doubts.push(error.to_string()),
+        }
         // Cores of all kinds are held, as far as they have the same states: the energy is that of all.
         let mut kinds = kinds(root, &online, &CoreKinds::default());
         kinds.retain(|(table, _)| !table.is_empty());
-        let mut doubts = Vec::new();
         let most = kinds.iter().max_by_key(|(_, cpus)| cpus.len()).cloned();
         let Some((table, mut cpus)) = most else { return Err(StatesError::no_driver(root)) };
         if cpus.len() < online.len() {
@@ -122,6 +129,13 @@ impl EnergyPlan {
         Ok(EnergyPlan { cpus, table, held, intervals_ns, slice_ns, round_count, doubts })
     }
 
+    /// Returns the files that are written and put back.
+    pub fn files(&self) -> Vec<String> {
+        let states = 0..self.table.len();
+        let of = |&cpu: &u16| states.clone().map(move |index| disable_file(cpu, index));
+        self.cpus.iter().flat_map(of).collect()
+    }
+
     /// Returns the number of slices.
     pub fn slice_count(&self) -> u64 {
         (self.held.len() * self.intervals_ns.len()) as u64 * self.round_count
@@ -131,6 +145,29 @@ impl EnergyPlan {
     pub fn about_ns(&self) -> u64 {
         self.slice_count() * (self.slice_ns + SETTLE_NS)
     }
+}
+
+/// Takes out the CPUs of packages without an energy counter, and says which, if others have one: what those CPUs save is
+/// in no figure.
+fn leave_uncounted(root: &Root, domains: &[EnergyDomain], cpus: &mut Vec<u16>) -> Option<String> {
+    let packages = domains.iter().filter(|domain| domain.kind == EnergyKind::Package);
+    // A die of a package counts as package-0-die-1.
+    let number = |name: &str| name.strip_prefix("package-")?.split('-').next()?.parse().ok();
+    let counted: Vec<u64> = packages.map(|one| number(&one.name)).collect::<Option<_>>()?;
+    let package_of = |cpu: u16| cpu_position(root, cpu).package;
+    let is_out = |cpu: &u16| package_of(*cpu).is_some_and(|package| !counted.contains(&package));
+    let (out, rest): (Vec<u16>, Vec<u16>) = cpus.iter().partition(|cpu| is_out(cpu));
+    if out.is_empty() || rest.is_empty() {
+        return None;
+    }
+    *cpus = rest;
+    let packages: BTreeSet<u64> = out.iter().filter_map(|cpu| package_of(*cpu)).collect();
+    let packages: Vec<String> = packages.iter().map(u64::to_string).collect();
+    Some(format!(
+        "package {} has no energy counter: {} were left alone, and no figure is theirs",
+        packages.join(", "),
+        cpus_in_words(&out)
+    ))
 }
 
 /// What CPUs did in a slice.
@@ -184,14 +221,7 @@ pub fn measure_energy(
 ) -> Result<(Vec<EnergyDomain>, Vec<EnergySlice>), StatesError> {
     let mut meter = EnergyMeter::open(root)?;
     let _lock = lock(root)?;
-    for &cpu in &plan.cpus {
-        for index in 0..plan.table.len() {
-            let name = disable_file(cpu, index);
-            if let Err(source) = root.open_beneath(&name, OFlags::WRONLY) {
-                return Err(StatesError::not_writable(root.path(&name), source));
-            }
-        }
-    }
+    check_writable(root, &plan.files())?;
     let tell = |message: &str| watch.warn(message);
     let mut forced = ForcedStates::new(root, owner, &tell);
     let mut slices = Vec::new();

@@ -461,10 +461,33 @@ fn a_counter_that_is_set_back_restores_the_states_and_is_an_error() {
     assert!((0..3).all(|index| root.number(&disable_file(0, index)) == Some(0)));
 }
 
+/// What the CPUs of another package save is in no counter.
+#[test]
+fn a_package_without_a_counter_is_left_alone_and_named() {
+    let (_folder, root) = tree();
+    rapl(&root);
+    for cpu in 0..4 {
+        let file = format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+        fs::write(root.path(&file), format!("{}\n", cpu / 2)).unwrap();
+    }
+    let plan = EnergyPlan::new(&root, &energy_wishes(&[None])).unwrap();
+    assert_eq!(plan.cpus, [0, 1]);
+    assert_eq!(
+        plan.doubts,
+        ["package 1 has no energy counter: CPUs 2-3 were left alone, and no figure is theirs"]
+    );
+    assert_eq!(plan.files().len(), 2 * 3);
+    let zone = root.path("sys/class/powercap/intel-rapl:0");
+    fs::rename(&zone, root.path("sys/class/powercap/intel-rapl:1")).unwrap();
+    fs::write(root.path("sys/class/powercap/intel-rapl:1/name"), "package-1-die-0\n").unwrap();
+    assert_eq!(EnergyPlan::new(&root, &energy_wishes(&[None])).unwrap().cpus, [2, 3]);
+}
+
 #[test]
 fn without_counters_nothing_is_changed() {
     let (_folder, root) = tree();
     let plan = EnergyPlan::new(&root, &energy_wishes(&[None])).unwrap();
+    assert!(plan.doubts[0].contains("no RAPL"), "{:?}", plan.doubts);
     let model = Model::new(&root, |_| Fault::None);
     let error =
         measure_energy(&root, &plan, &owner(), &mut Package { model, energy_uj: 0.0 }, &Silent)

@@ -13,6 +13,7 @@ mod textfile;
 
 pub use condition::{Condition, JudgedCondition, Measure};
 use idlewise_sim::{Basis, CostModel};
+use idlewise_trace::{cpu_list_in_words, short_cpu_list};
 pub use package::{PackageCpu, PackageState, WhyPackage};
 use serde::Serialize;
 use serde_json::json;
@@ -37,6 +38,8 @@ const LINES_AROUND: usize = 9;
 /// So many rows are shown even if they exceed the screen.
 const ROW_COUNT_MIN: usize = 4;
 const FINDING_COUNT_MAX: usize = 4;
+/// A longer list is not for typing.
+const CPU_LIST_BYTE_COUNT_MAX: usize = 60;
 
 /// CPUs that behaved alike, and what they counted together.
 #[derive(Clone, Debug)]
@@ -188,9 +191,8 @@ impl WhyGroup {
 
     /// `CPU 3`, `CPUs 0-3` or `CPUs 0-3 (P core)`.
     fn title(&self) -> String {
-        let s = if self.cpu_count == 1 { "" } else { "s" };
         let core = self.core.as_ref().map_or(String::new(), |core| format!(" ({core})"));
-        format!("CPU{s} {}{core}", self.cpus)
+        cpu_list_in_words(&self.cpus, self.cpu_count) + &core
     }
 
     /// What it would change if the stays of a state were spent in a shallower one.
@@ -315,12 +317,14 @@ pub struct WhyRow<'a> {
 
 type C<'a> = Column<WhyRow<'a>>;
 
+fn cpus_column<'a>(list: fn(&WhyRow<'a>) -> Value) -> C<'a> {
+    C::text("cpus", "CPUs", list).means("CPUs that behaved alike.").key()
+}
+
 /// Returns the columns.
 pub fn columns<'a>() -> Vec<C<'a>> {
     vec![
-        C::text("cpus", "CPUs", |row| row.group.cpus.as_str().into())
-            .means("CPUs that behaved alike.")
-            .key(),
+        cpus_column(|row| row.group.cpus.as_str().into()),
         C::text("state", "state", |row| row.state.name.as_str().into())
             .means("An idle state.")
             .key(),
@@ -374,10 +378,14 @@ impl WhyReport {
         self.groups.iter().flat_map(move |group| group.states.iter().map(rows(group)))
     }
 
-    /// The CPUs of which nothing was counted, as lists.
-    pub fn silent_cpus(&self) -> Vec<&str> {
-        let silent = self.groups.iter().filter(|group| !group.has_counted());
-        silent.map(|group| group.cpus.as_str()).collect()
+    /// The CPUs of which nothing was counted, in words. `None` if there are none.
+    pub fn silent_cpus(&self) -> Option<String> {
+        in_words(self.groups.iter().filter(|group| !group.has_counted()))
+    }
+
+    /// Whether nothing was counted at all.
+    pub fn is_silent(&self) -> bool {
+        !self.groups.iter().any(WhyGroup::has_counted)
     }
 
     /// Returns the findings, the longest waiting first.
@@ -430,9 +438,11 @@ impl WhyReport {
             ));
         }
         if let Some(first) = findings.iter().find(|finding| finding.instead.is_some()) {
+            // A long list would fill lines.
+            let is_long = first.cpus.len() > CPU_LIST_BYTE_COUNT_MAX;
+            let cpus = if is_long { "" } else { &format!(" --cpus {}", first.cpus) };
             let next = format!(
-                "Next: `idlewise advise -d 30 --cpus {}` judges what to change, on a recording.",
-                first.cpus
+                "Next: `idlewise advise -d 30{cpus}` judges what to change, on a recording."
             );
             lines.push(wrap(&next, width, 2));
         }
@@ -465,7 +475,10 @@ impl WhyReport {
         rows.truncate(row_count_max);
         rows.sort_by_key(|(place, _)| *place);
         let hidden_count = all_count - rows.len();
-        let table = Table::new("", &columns(), rows.into_iter().map(|(_, row)| row));
+        let mut columns = columns();
+        columns[0] =
+            cpus_column(|row| short_cpu_list(&row.group.cpus, row.group.cpu_count).as_ref().into());
+        let table = Table::new("", &columns, rows.into_iter().map(|(_, row)| row));
         let mut text = String::new();
         if table.row_count() > 0 {
             text += &table.to_text(style);
@@ -504,13 +517,11 @@ impl WhyReport {
     /// they were idle for more than one percent of the time.
     pub fn is_busy(&self) -> Option<String> {
         let ratio = self.busy_ratio.filter(|ratio| *ratio >= BUSY_MIN)?;
-        let groups: Vec<&str> = self.groups.iter().map(|group| group.cpus.as_str()).collect();
         let is_one = self.groups.len() == 1 && self.groups[0].cpu_count == 1;
-        let (cpus, were) = if is_one { ("CPU", "was") } else { ("CPUs", "were") };
         Some(format!(
-            "{cpus} {} {were} {:.0} % busy for {:.1} s: nothing to judge; run it again while the machine has less to \
-             do",
-            groups.join(","),
+            "{} {} {:.0} % busy for {:.1} s: nothing to judge; run it again while the machine has less to do",
+            in_words(self.groups.iter())?,
+            if is_one { "was" } else { "were" },
             100.0 * ratio,
             self.elapsed_ns as f64 / 1e9
         ))
@@ -562,6 +573,13 @@ impl WhyReport {
             "doubts": self.notes.counted_doubts(),
         })
     }
+}
+
+/// The CPUs of groups.
+fn in_words<'a>(groups: impl Iterator<Item = &'a WhyGroup>) -> Option<String> {
+    let (lists, counts): (Vec<&str>, Vec<usize>) =
+        groups.map(|group| (group.cpus.as_str(), group.cpu_count)).unzip();
+    (!lists.is_empty()).then(|| cpu_list_in_words(&lists.join(","), counts.iter().sum()))
 }
 
 /// A share in percent, with a decimal below ten.

@@ -23,10 +23,12 @@ use idlewise_report::residency::{
 use idlewise_report::saved::{BetterValue, Block, SavedSeries, SeriesUnit, Statistic};
 use idlewise_report::{Notes, Table, TextStyle, wrap};
 use idlewise_sim::Basis;
+use idlewise_trace::cpus_in_words;
 use serde_json::{Value, json};
 
 use super::forced::{
-    Follow, ForcedArguments, SCHEMA, STATUS_STOPPED, machine_text, measured_machine, owner,
+    Follow, ForcedArguments, SCHEMA, STATUS_STOPPED, files_words, machine_text, measured_machine,
+    owner,
 };
 use super::saving::{Pair, machine_facts, saved};
 use crate::bundled;
@@ -274,7 +276,9 @@ impl Common {
 
     fn print_plan(&self, what: What, plan: &EnergyPlan) -> Result<ExitCode> {
         if self.forced.form().json {
-            screen::stdout().json(SCHEMA, &json!({ "plan": plan_json(plan) }))?;
+            let mut document = plan_json(plan);
+            document["files"] = json!(plan.files());
+            screen::stdout().json(SCHEMA, &json!({ "plan": document }))?;
             return Ok(ExitCode::SUCCESS);
         }
         let names: Vec<&str> =
@@ -286,8 +290,8 @@ impl Common {
             What::Power => "left alone".to_owned(),
         };
         let text = format!(
-            "Would hold {} CPUs in {} in turn, {woken}, {} ms each in {} rounds: about {} s; nothing was changed.",
-            plan.cpus.len(),
+            "Would hold {} in {} in turn, {woken}, {} ms each in {} rounds: about {} s; nothing was changed.",
+            cpus_in_words(&plan.cpus),
             names.join(", "),
             plan.slice_ns / 1_000_000,
             plan.round_count,
@@ -296,6 +300,7 @@ impl Common {
         let mut out = screen::stdout();
         let width = TextStyle::for_stdout().width;
         writeln!(out, "{}", wrap(&text, width, 2))?;
+        writeln!(out, "{}", wrap(&files_words(&plan.files()), width, 2))?;
         for doubt in &plan.doubts {
             writeln!(out, "{}", wrap(&format!("- {doubt}"), width, 2))?;
         }
@@ -392,8 +397,9 @@ fn title(what: What, plan: &EnergyPlan, domains: &[EnergyDomain], counted: &[boo
         What::Power => "What idle states draw",
     };
     format!(
-        "{measured}: {} CPUs in each state in turn, by {}, measured",
+        "{measured}: {} CPU{} in each state in turn, by {}, measured",
         plan.cpus.len(),
+        if plan.cpus.len() == 1 { "" } else { "s" },
         names.join(", ")
     )
 }

@@ -56,6 +56,19 @@ pub struct ForcedArguments {
     sysroot: Option<PathBuf>,
 }
 
+/// What a plan would write, of at least one file.
+pub fn files_words(files: &[String]) -> String {
+    match files {
+        [only] => format!("Would write and put back: /{only}"),
+        files => format!(
+            "Would write and put back: {} files, /{} to /{}",
+            files.len(),
+            files[0],
+            files[files.len() - 1]
+        ),
+    }
+}
+
 impl ForcedArguments {
     /// The machine.
     pub fn root(&self) -> Result<Root> {

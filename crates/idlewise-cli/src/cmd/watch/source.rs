@@ -39,6 +39,11 @@ impl Source {
     /// # Errors
     /// Fails if nothing says what CPUs do.
     pub fn open(root: Root, wished: Option<Vec<u16>>) -> Result<Self> {
+        Self::open_after(root, wished, &Layout::default())
+    }
+
+    /// The same, after `known` was there.
+    fn open_after(root: Root, wished: Option<Vec<u16>>, known: &Layout) -> Result<Self> {
         allow_many_files();
         let all = root.present_cpus();
         let cpus = match &wished {
@@ -63,7 +68,7 @@ impl Source {
             }
             Err(error) => return Err(Failure::new(error)),
         };
-        let layout = layout(&root, &cpus, reader.as_ref());
+        let layout = layout(&root, &cpus, reader.as_ref(), known);
         let (energy, energy_lack) = match EnergyMeter::open(&root) {
             Ok(energy) => (Some(energy), None),
             Err(error) => (None, Some(error.to_string())),
@@ -92,9 +97,9 @@ impl Source {
     /// Returns what packages did since this was last asked, and their power in the figures' interval.
     pub fn package_lines(&mut self, figures: &Figures) -> Vec<PackageLine> {
         let mut lines = self.packages.lines();
-        // RAPL calls it package-0.
+        // RAPL calls it package-0, and we a part of it package-0-dram.
         let place = |domain: &String| match domain.strip_prefix("package-") {
-            Some(number) => format!("package {number}"),
+            Some(rest) => format!("package {}", rest.replace('-', " ")),
             None => domain.clone(),
         };
         lines.extend(figures.power_mw.iter().map(|(domain, mw)| PackageLine {
@@ -165,21 +170,16 @@ impl Source {
         let states = self.layout.cpus.iter().map(|place| place.states.len());
         let is_stale = match &self.reader {
             Some(reader) => {
-                states.enumerate().any(|(index, count)| reader.states(index).len() != count)
+                // A CPU that lost its states has none in the reader.
+                let read = |index| reader.states(index).len();
+                states.enumerate().any(|(index, count)| read(index) != count && read(index) > 0)
             }
             None => false,
         };
         if !self.marks.have_changed() && !is_stale {
             return Ok(false);
         }
-        let mut opened = Source::open(self.root.clone(), self.wished.clone())?;
-        // A CPU that is offline does not say where it is.
-        for place in &mut opened.layout.cpus {
-            let known = self.layout.cpus.iter().find(|known| known.cpu == place.cpu);
-            place.package = place.package.or(known.and_then(|known| known.package));
-            place.core = place.core.or(known.and_then(|known| known.core));
-            place.cache = place.cache.or(known.and_then(|known| known.cache));
-        }
+        let opened = Source::open_after(self.root.clone(), self.wished.clone(), &self.layout)?;
         let is_another = opened.layout.cpus != self.layout.cpus;
         let started = self.started;
         *self = Source { started, ..opened };
@@ -263,7 +263,9 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn layout(root: &Root, cpus: &[u16], reader: Option<&CountsReader>) -> Layout {
+/// A CPU that is offline does not say where it is, and on some machines loses its states: they are as `known`.
+fn layout(root: &Root, cpus: &[u16], reader: Option<&CountsReader>, known: &Layout) -> Layout {
+    let online = root.online_cpus();
     let place = |(index, &cpu): (usize, &u16)| {
         let position = cpu_position(root, cpu);
         let states = reader.map(|reader| reader.states(index)).unwrap_or_default().iter();
@@ -272,12 +274,17 @@ fn layout(root: &Root, cpus: &[u16], reader: Option<&CountsReader>) -> Layout {
             exit_latency_ns: state.exit_latency_ns,
             target_residency_ns: state.target_residency_ns,
         };
+        let known = known.cpus.iter().find(|known| known.cpu == cpu);
+        let mut states: Vec<StateInfo> = states.map(info).collect();
+        if states.is_empty() && reader.is_some() && !online.contains(&cpu) {
+            states = known.map(|known| known.states.clone()).unwrap_or_default();
+        }
         CpuPlace {
             cpu,
-            package: position.package,
-            core: position.core,
-            cache: position.cache,
-            states: states.map(info).collect(),
+            package: position.package.or(known.and_then(|known| known.package)),
+            core: position.core.or(known.and_then(|known| known.core)),
+            cache: position.cache.or(known.and_then(|known| known.cache)),
+            states,
         }
     };
     let mut layout = Layout::new(cpus.iter().enumerate().map(place).collect());

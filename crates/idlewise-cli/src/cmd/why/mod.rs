@@ -19,7 +19,7 @@ use idlewise_machine::{Machine, MachineState};
 use idlewise_report::why::{Condition, WhyGroup, WhyPackage, WhyReport, WhyState};
 use idlewise_report::{Notes, TextStyle};
 use idlewise_sim::CostModel;
-use idlewise_trace::MachineNote;
+use idlewise_trace::{MachineNote, cpus_in_words};
 
 use self::condition::condition;
 use super::record::seconds;
@@ -146,7 +146,8 @@ impl Why {
         let times_before = CpuTimes::read(&root);
         let is_cut_short = self.wait(&reader, &before, &mut signals)?;
         reader.read(&mut after);
-        let difference = after.since(&before);
+        let mut difference = after.since(&before);
+        let unreadable = leave_unreadable(&reader, &mut difference);
         let limits_ns = latency_limits_ns(&root, &reader.cpus().collect::<Vec<_>>());
         let packages =
             packages::packages(&root, &reader, &difference, &limits_ns, &packages.lines());
@@ -164,6 +165,7 @@ impl Why {
             machine,
             given,
             difference,
+            unreadable,
             busy_ratio,
         };
         let mut report = report.make(is_cut_short)?;
@@ -240,7 +242,21 @@ struct Report<'a> {
     machine: MachineNote,
     given: Option<Machine>,
     difference: Difference,
+    /// What could not be read, of CPUs that are left out.
+    unreadable: Vec<PathBuf>,
     busy_ratio: Option<f64>,
+}
+
+/// Takes CPUs out of which not all states could be read: what is missing would seem to be no idle time.
+fn leave_unreadable(reader: &CountsReader, difference: &mut Difference) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for (at, cpu) in difference.cpus.iter_mut().enumerate() {
+        if let (None, Some(file)) = (cpu.unusable, reader.unreadable(at)) {
+            cpu.unusable = Some(Unusable::Unreadable);
+            files.push(file);
+        }
+    }
+    files
 }
 
 impl Report<'_> {
@@ -288,6 +304,12 @@ impl Report<'_> {
             self.difference.cpus.iter().filter_map(|cpu| Some((cpu.cpu, cpu.unusable?))).collect();
         if made.is_empty() {
             let (cpu, why) = left_out.first().copied().unwrap_or((0, Unusable::NoStates));
+            if let Some(file) = self.unreadable.first() {
+                return Err(Failure::new(format_args!(
+                    "no CPU can be judged: {} cannot be read",
+                    file.display()
+                )));
+            }
             return Err(Failure::new(format_args!(
                 "no CPU can be judged: CPU {cpu} {}; run it again",
                 why.as_str()
@@ -309,22 +331,20 @@ impl Report<'_> {
             conditions: Vec::new(),
             notes,
         };
-        let silent = report.silent_cpus().join(",");
-        if report.silent_cpus().len() == report.groups.len() {
+        let Some(silent) = report.silent_cpus() else { return Ok(report) };
+        if report.is_silent() {
             if let Some(busy) = report.is_busy() {
                 return Err(Failure::new(busy));
             }
             return Err(Failure::new(format_args!(
-                "nothing was counted: on CPUs {silent} no idle stay ended in {:.1} s, so they slept or ran all \
+                "nothing was counted: on {silent} no idle stay ended in {:.1} s, so they slept or ran all \
                  the time, or their counts stand still; watch for longer: -d 60",
                 self.difference.elapsed.as_secs_f64()
             )));
         }
-        if !silent.is_empty() {
-            report.notes.doubt(format!(
-                "on CPUs {silent} no idle stay ended, so nothing is known of them; watch for longer: -d 60"
-            ));
-        }
+        report.notes.doubt(format!(
+            "on {silent} no idle stay ended, so nothing is known there; watch for longer: -d 60"
+        ));
         Ok(report)
     }
 
@@ -442,8 +462,14 @@ impl Report<'_> {
         let kinds = left_out.chunk_by(|a, b| a.1 == b.1);
         for kind in kinds {
             let cpus: Vec<u16> = kind.iter().map(|(cpu, _)| *cpu).collect();
-            let cpu = if cpus.len() == 1 { "CPU" } else { "CPUs" };
-            notes.doubt(format!("{cpu} {} {}: left out", show_cpu_list(&cpus), kind[0].1.as_str()));
+            notes.doubt(format!("{} {}: left out", cpus_in_words(&cpus), kind[0].1.as_str()));
+        }
+        if let Some(file) = self.unreadable.first() {
+            let others = match self.unreadable.len() - 1 {
+                0 => String::new(),
+                count => format!(" and {count} more"),
+            };
+            notes.doubt(format!("{}{others} cannot be read", file.display()));
         }
         let usable = || self.difference.cpus.iter().filter(|cpu| cpu.unusable.is_none());
         let changed = usable().any(|cpu| cpu.states.iter().any(|state| state.disabled_changed));

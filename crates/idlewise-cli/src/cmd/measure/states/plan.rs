@@ -7,7 +7,7 @@ use idlewise_host::states::{Baseline, HeldCpu, HeldState, StatesPlan, WakeBy};
 use idlewise_report::{TextStyle, wrap};
 use serde_json::{Value, json};
 
-use super::super::forced::SCHEMA;
+use super::super::forced::{SCHEMA, files_words};
 use crate::error::Result;
 use crate::screen;
 
@@ -55,9 +55,8 @@ pub fn print_plan(plan: &StatesPlan, is_json: bool) -> Result<ExitCode> {
         }
     }
     let files = plan.files();
-    if let (Some(first), Some(last)) = (files.first(), files.last()) {
-        let words = format!("Would write and put back: {} files, /{first} to /{last}", files.len());
-        writeln!(out, "{}", wrap(&words, style.width, 2))?;
+    if !files.is_empty() {
+        writeln!(out, "{}", wrap(&files_words(&files), style.width, 2))?;
     }
     for doubt in &plan.doubts {
         writeln!(out, "{}", wrap(&format!("- {doubt}"), style.width, 2))?;
