@@ -425,7 +425,8 @@ teo        3.1*    1.5
 haltpoll     -       0*
 oracle       0       0
 Not shown at this width: stays
-that fit, note (--json has all).
+that fit, note (--json has
+all).
 "
         );
     }

@@ -31,8 +31,8 @@ irq:irq_handler_entry,timer:hrtimer_*,timer:timer_*,timer:tick_stop -- sleep 10
   idlewise log import perf.data -o machine.parquet
 
   # The same with trace-cmd
-  trace-cmd record -C mono -e power:cpu_idle -e sched:sched_switch -e irq_vectors \
--e irq:irq_handler_entry -e timer sleep 10
+  trace-cmd record -C mono -e power:cpu_idle -e sched:sched_switch -e irq_vectors \\
+      -e irq:irq_handler_entry -e timer sleep 10
   idlewise log import trace.dat -o machine.parquet
 
   # Name the recorded machine, so that its exit latencies can be subtracted from wake-up times

@@ -185,8 +185,11 @@ impl Workers for Model<'_> {
             self.machine.count(&cpu.to_string(), state, more);
         }
         self.energy_uj += cpus.len() as u64 * slice_ns / 1_000;
-        let counter = format!("{}\n", self.energy_uj);
-        self.machine.write("sys/class/powercap/intel-rapl:0/energy_uj", &counter);
+        let counter = format!("{}\n", self.energy_uj / 2);
+        for package in 0..2 {
+            let file = format!("sys/class/powercap/intel-rapl:{package}/energy_uj");
+            self.machine.write(&file, &counter);
+        }
         Worked { elapsed_ns: slice_ns, wake_count: cpus.len() as u64 }
     }
 }
@@ -195,9 +198,12 @@ impl Workers for Model<'_> {
 #[test]
 fn power_is_measured_on_256_cpus() {
     let machine = CapturedMachine::grown("server-genoa", 256);
-    machine.write("sys/class/powercap/intel-rapl:0/name", "package-0\n");
-    machine.write("sys/class/powercap/intel-rapl:0/energy_uj", "0\n");
-    machine.write("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "65532610987\n");
+    for package in 0..2 {
+        let file = |name: &str| format!("sys/class/powercap/intel-rapl:{package}/{name}");
+        machine.write(&file("name"), &format!("package-{package}\n"));
+        machine.write(&file("energy_uj"), "0\n");
+        machine.write(&file("max_energy_range_uj"), "65532610987\n");
+    }
     let disabled = |machine: &CapturedMachine| -> Vec<String> {
         let of = |cpu: u16| (0..3).map(move |state| state_file(cpu, state, "disable"));
         (0..256).flat_map(of).map(|file| machine.text(&file)).collect()

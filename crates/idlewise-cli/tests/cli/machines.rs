@@ -18,7 +18,7 @@ fn the_list_has_every_machine_and_fits() {
     let words: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(
         words[words.len() - 8..],
-        ["POLL", "C1", "C1E", "C6", "290", "0.8", "assumed", "captured"]
+        ["POLL", "C1", "C1E", "C6", "290", "0.800", "assumed", "captured"]
     );
 }
 
