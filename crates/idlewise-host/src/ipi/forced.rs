@@ -215,10 +215,10 @@ mod tests {
         revert(&root, Which::All).unwrap();
         assert_eq!(disabled(&root), "010");
         let error = states.force(&cpu1(), Some(1)).unwrap_err();
-        assert!(error.to_string().contains("settings revert --all"), "{error}");
+        assert!(error.to_string().contains("set revert --all"), "{error}");
         assert_eq!(disabled(&root), "010");
         let error = states.restore(Ok(())).unwrap_err();
-        assert!(error.to_string().contains("settings revert --all"), "{error}");
+        assert!(error.to_string().contains("set revert --all"), "{error}");
     }
 
     #[test]

@@ -224,7 +224,7 @@ export function facts(options = {}) {
             made.fronts.push({ log, machine: mi, points });
             governors.forEach((governor, gi) => {
                 const result = { log, machine: mi, governor: gi, energy_uj: 0, delay_ns: 0, idle_ns: 0, gap_count: rows.length, too_deep_count: 0,
-                    too_shallow_count: 0, tick_wake_count: 0, delays: [], states: m.states.map(() => ({ entry_count: 0, stay_ns: 0, too_deep_count: 0, too_shallow_count: 0 })),
+                    too_shallow_count: 0, forbidden_count: 0, tick_wake_count: 0, delays: [], states: m.states.map(() => ({ entry_count: 0, stay_ns: 0, too_deep_count: 0, too_shallow_count: 0 })),
                     promotion_count: gi === 1 ? 12 : null, free_ipi_count: gi === 1 ? 345 : null };
                 const cells = prices.map(() => new Map());
                 const perCpu = Array.from({ length: cpus }, () => prices.map(() => [0, 0]));
