@@ -297,6 +297,12 @@ fn a_setting_of_a_cpu_that_is_gone_is_restored_when_it_is_back() {
     assert_eq!(machine.said("revert").0, Some(0));
     assert_eq!(machine.sysfs(), before);
     assert!(!machine.path("run/idlewise/journal.json").exists());
+    // A driver takes its states along, and the next one begins anew.
+    machine.settings("apply --set C6=off@3");
+    fs::rename(&cpu, &away).unwrap();
+    machine.put("sys/devices/system/cpu/cpuidle/current_driver", "none\n");
+    assert_eq!(machine.said("revert").0, Some(0));
+    assert!(!machine.path("run/idlewise/journal.json").exists());
 }
 
 #[test]

@@ -15,8 +15,8 @@ pub struct Settled {
     pub changes: Vec<Change>,
     /// Files that somebody else has changed; left alone.
     pub taken: Vec<Taken>,
-    /// Files that do not exist now: their CPU or their driver is gone. Some drivers keep a CPU's settings until it is
-    /// back, so they stay in the journal.
+    /// Files that do not exist now, though there is a driver: their CPU is gone. Some drivers keep a CPU's settings until
+    /// it is back, so they stay in the journal. Those of a driver that is gone went with it.
     pub gone: Vec<String>,
     /// Files that could not be written. They stay in the journal.
     pub failed: Vec<Failed>,
@@ -119,7 +119,11 @@ fn write(root: &Root, journal: &Journal, index: usize, target: &str, settled: &m
     let fail = |error| Failed { file: slot.file.clone(), wanted: target.to_owned(), error };
     let from = match root.text_beneath(&file) {
         Ok(from) => from,
-        Err(error) if error.kind() == ErrorKind::NotFound => return settled.gone.push(file),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let driver = root.text_beneath("sys/devices/system/cpu/cpuidle/current_driver");
+            let went_with_it = driver.is_ok_and(|driver| driver == "none");
+            return settled.gone.extend((!went_with_it).then_some(file));
+        }
         Err(error) => return settled.failed.push(fail(file_error(root, &file, error))),
     };
     if from == target {
