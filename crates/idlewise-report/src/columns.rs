@@ -188,16 +188,7 @@ pub fn headings<Row>(columns: &[Column<Row>]) -> Vec<Heading> {
 impl Heading {
     /// Makes a text column that is part of the answer.
     pub const fn text(id: &'static str, heading: &'static str, meaning: &'static str) -> Self {
-        let unit = Unit::Text;
-        Heading {
-            id,
-            heading,
-            unit,
-            meaning,
-            better: None,
-            priority: Priority::Main,
-            is_precise: false,
-        }
+        Heading::number(id, heading, Unit::Text, meaning)
     }
 
     /// Makes a column of numbers that is part of the answer and has no best value.

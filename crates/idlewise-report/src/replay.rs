@@ -95,6 +95,12 @@ impl Outcome<'_> {
         self.tally.delays(&self.states)
     }
 
+    /// Says that it is a governor that entered what it must not ([`broken_rules`]).
+    pub fn broken_rules(&self) -> Option<String> {
+        let is_governor = self.role == Role::Governor;
+        broken_rules(&self.governor, &self.machine, &self.tally).filter(|_| is_governor)
+    }
+
     /// Whether it is a governor that kept to the latency limits and the disabled states. One that did not is no
     /// alternative to one that did.
     pub(crate) fn is_eligible(&self) -> bool {
@@ -370,10 +376,8 @@ pub fn broken_rules(governor: &str, machine: &str, tally: &Tally) -> Option<Stri
 }
 
 fn forbidden(outcome: &Outcome<'_>) -> Option<Statement> {
-    let Outcome { log, machine, governor, tally, .. } = outcome;
-    let text = broken_rules(governor, machine, tally)?;
-    let text = format!("{text}, so it is no alternative.");
-    (outcome.role == Role::Governor).then(|| Statement::about(log, machine, text))
+    let text = format!("{}, so it is no alternative.", outcome.broken_rules()?);
+    Some(Statement::about(&outcome.log, &outcome.machine, text))
 }
 
 /// The largest share of time that a governor lost to the exits of a state, and where.

@@ -3,14 +3,12 @@
 //! causes what.
 
 use idlewise_sim::Basis;
-use idlewise_sim::contest::{Price, Role};
+use idlewise_sim::contest::Price;
 use idlewise_sim::ledger::MachineLedger;
 use idlewise_trace::WakeReason;
 
 use super::{BasisKind, NoteFacts, Replayed, ReplayedMachine, Verdict, VerdictFact};
-use crate::replay::{
-    Outcome, broken_rules, extremes, machine_words, reference_price, span_words, words,
-};
+use crate::replay::{Outcome, extremes, machine_words, reference_price, span_words, words};
 use crate::verdict::{Judged, energy_words};
 
 /// A verdict has at most so many facts.
@@ -251,8 +249,7 @@ impl About<'_, '_> {
 
     /// What to remember before one acts on the sentence.
     fn limits(&self, notes: &NoteFacts, nearest: Option<&Outcome<'_>>) -> Vec<String> {
-        let broken = self.group.iter().filter(|it| it.role == Role::Governor);
-        let broken = broken.filter_map(|it| broken_rules(&it.governor, &it.machine, &it.tally));
+        let broken = self.group.iter().filter_map(Outcome::broken_rules);
         let mut limits: Vec<String> = broken.map(|text| format!("{text}.")).collect();
         let prices = self.prices();
         let others: Vec<String> = (0..prices.len())

@@ -24,6 +24,6 @@ pub use lines::{
     line_columns, lines, package_columns, sort, state_columns, state_lines, symbol,
 };
 pub use openmetrics::{Exposition, FAMILIES, Family, Form, Kind, write_metrics};
-pub(crate) use openmetrics::{Writer, gauge, label};
+pub(crate) use openmetrics::{Writer, gauge, label, sum_of};
 pub use reading::{CpuPlace, CpuReading, Layout, Reading, StateInfo, StateReading};
 pub use steady::Steady;

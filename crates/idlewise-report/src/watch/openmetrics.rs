@@ -337,7 +337,7 @@ impl Sum {
     }
 }
 
-fn sum_of(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+pub(crate) fn sum_of(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.saturating_add(other)),
         (one, other) => one.or(other),

@@ -136,7 +136,7 @@ impl Condition {
     }
 }
 
-/// The state with the longest exit latency of those that were entered.
+/// Of the states that CPUs entered, the one with the longest exit latency.
 fn longest(group: &WhyGroup) -> Option<&WhyState> {
     let entered = group.states.iter().filter(|state| state.stay_count > 0);
     entered.max_by_key(|state| state.exit_latency_ns)

@@ -4,7 +4,7 @@
 //! cores are of one kind. They are shares and rates of the watched time; `watch --serve` has counters.
 
 use super::{WhyGroup, WhyReport, WhyState};
-use crate::watch::{Family, Form, Writer, gauge, label};
+use crate::watch::{Family, Form, Writer, gauge, label, sum_of};
 
 const KIND: &[&str] = &["core_kind"];
 const STATE: &[&str] = &["core_kind", "state"];
@@ -72,20 +72,14 @@ struct Sum<'a> {
     exit_latency_ns: u64,
 }
 
-fn add(sum: &mut Option<u64>, more: Option<u64>) {
-    if let Some(more) = more {
-        *sum = Some(sum.unwrap_or(0).saturating_add(more));
-    }
-}
-
 impl Sum<'_> {
     fn add(&mut self, group: &WhyGroup, state: &WhyState) {
         self.watched_ns = self.watched_ns.saturating_add(group.watched_ns);
         self.time_ns = self.time_ns.saturating_add(state.time_ns);
         self.stay_count = self.stay_count.saturating_add(state.stay_count);
-        add(&mut self.too_deep_count, state.too_deep_count);
-        add(&mut self.too_shallow_count, state.too_shallow_count);
-        add(&mut self.rejected_count, state.rejected_count);
+        self.too_deep_count = sum_of(self.too_deep_count, state.too_deep_count);
+        self.too_shallow_count = sum_of(self.too_shallow_count, state.too_shallow_count);
+        self.rejected_count = sum_of(self.rejected_count, state.rejected_count);
         self.waiting_ns += group.waiting_ratio(state) * group.watched_ns as f64;
         self.exit_latency_ns = self.exit_latency_ns.max(state.exit_latency_ns);
     }

@@ -7,8 +7,7 @@ use std::process::ExitCode;
 
 use idlewise_lab::topology::Topology;
 use idlewise_report::mail::{Mail, MailLog, MailMachine, under_commit};
-use idlewise_report::replay::broken_rules;
-use idlewise_sim::contest::Role;
+use idlewise_report::replay::Outcome;
 use idlewise_trace::read_small_file;
 
 use super::Report;
@@ -70,8 +69,7 @@ impl Report {
         let pooled = if logs.len() > 1 { pool(&outcomes, &targets) } else { outcomes };
         let mut notes = self.shared.notes(&logs, &targets, &choices);
         assumed.iter().for_each(|assumed| notes.doubt(assumed));
-        let broken = pooled.iter().filter(|it| it.role == Role::Governor);
-        let broken = broken.filter_map(|it| broken_rules(&it.governor, &it.machine, &it.tally));
+        let broken = pooled.iter().filter_map(Outcome::broken_rules);
         broken.for_each(|text| notes.doubt(text));
         let commit_id = program::described(program::VERSION, program::COMMIT);
         let mail = Mail {
