@@ -61,12 +61,29 @@ impl Input {
         (self.origin != Origin::Documented && low < high).then_some([low, high])
     }
 
-    /// The values that may be set: plausible ones, and those within a factor of 1,000.
+    /// The values that may be set: plausible ones, and those within a factor of 1,000, as far as they mean
+    /// something: a share is at most 1, and a thing that is counted is at least 1.
     pub fn allowed(&self) -> RangeInclusive<f64> {
+        if self.unit == "Hz" {
+            return 10.0..=10_000.0;
+        }
         let (low, high) = (*self.plausible.start(), *self.plausible.end());
+        let is_share = self.unit.is_empty() && low >= 0.0 && high <= 1.0;
         let low = if low > 0.0 { low / 1e3 } else { low * 1e3 };
         let high = if high > 0.0 { high * 1e3 } else { high / 1e3 };
-        low..=high
+        match (is_share, self.is_whole()) {
+            (true, _) => low..=high.min(1.0),
+            (false, true) => low.max(1.0)..=high,
+            (false, false) => low..=high,
+        }
+    }
+
+    /// Whether it counts something, so that a fraction would be cut silently. Then all its listed values are
+    /// whole.
+    pub fn is_whole(&self) -> bool {
+        let (low, high) = (*self.plausible.start(), *self.plausible.end());
+        let is_count = self.unit == "Hz" || self.unit.is_empty() && high > 1.0;
+        is_count && [self.value, low, high].iter().all(|value| value.fract() == 0.0)
     }
 }
 
@@ -158,6 +175,14 @@ mod tests {
         };
         assert_eq!(allowed(2.0, 4.0), 0.002..=4_000.0);
         assert_eq!(allowed(0.0, 4.0), 0.0..=4_000.0);
+        let of = |low: f64, high: f64, unit| {
+            let input = super::Input { plausible: low..=high, unit, ..INPUTS[0].clone() };
+            (input.allowed(), input.is_whole())
+        };
+        assert_eq!(of(0.5, 1.0, ""), (0.0005..=1.0, false), "a share");
+        assert_eq!(of(1.0, 4.0, ""), (1.0..=4_000.0, true), "a count");
+        assert_eq!(of(1.5, 4.0, ""), (0.0015..=4_000.0, false), "a ratio");
+        assert_eq!(of(100.0, 1_000.0, "Hz"), (10.0..=10_000.0, true));
         assert_eq!(allowed(-19.0, -17.0), -19_000.0..=-0.017);
     }
 

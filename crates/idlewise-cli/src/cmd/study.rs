@@ -193,15 +193,18 @@ fn changes(study: &study::Study, texts: &[String]) -> Result<Vec<(&'static str, 
             return Err(Failure::new(format_args!("--set {text}: no input '{key}'; {hint}")));
         };
         let allowed = input.allowed();
-        match value.parse() {
-            Ok(value) if allowed.contains(&value) => Ok((input.key, value)),
-            _ => Err(Failure::new(format_args!(
-                "--set {text}: expected a number from {} to {} {}",
+        let fits =
+            |value: &f64| allowed.contains(value) && !(input.is_whole() && value.fract() != 0.0);
+        value.parse().ok().filter(fits).map(|value| (input.key, value)).ok_or_else(|| {
+            Failure::new(format_args!(
+                "--set {text}: expected a {}number from {} to {}{}{}",
+                if input.is_whole() { "whole " } else { "" },
                 allowed.start(),
                 allowed.end(),
+                if input.unit.is_empty() { "" } else { " " },
                 input.unit
-            ))),
-        }
+            ))
+        })
     };
     keys_and_values(texts, &format!("; {list}"))?.into_iter().map(read).collect()
 }
@@ -229,7 +232,13 @@ fn sources(
         };
         Ok((*key, source.split_whitespace().collect::<Vec<_>>().join(" ")))
     };
-    texts.iter().map(read).collect()
+    let sources: Vec<(&'static str, String)> = texts.iter().map(read).collect::<Result<_>>()?;
+    let keys = sources.iter().map(|(key, _)| *key);
+    match keys.enumerate().find(|(index, key)| sources[..*index].iter().any(|(set, _)| set == key))
+    {
+        Some((_, key)) => Err(Failure::new(format_args!("--source {key}: given twice"))),
+        None => Ok(sources),
+    }
 }
 
 /// The page and the plots of each study.

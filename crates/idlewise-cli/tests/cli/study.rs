@@ -254,6 +254,43 @@ fn no_number_in_a_judgement_is_stale() {
     }
 }
 
+/// What a sentence says follows from the figures beside it, wherever the inputs are moved to.
+#[test]
+fn a_judgement_says_what_its_figures_say() {
+    let judgement = |study: &str, set: &str| -> String {
+        let study = run(study, &["--set".to_owned(), set.to_owned()]);
+        let findings = study["findings"].as_array().unwrap().iter();
+        let texts: Vec<&str> = findings.map(|finding| finding["text"].as_str().unwrap()).collect();
+        texts.join(" ")
+    };
+    for (study, set, said, not_said) in [
+        ("menu-min", "hz=100", "min() makes no difference", "each message pays for PC6's exit"),
+        (
+            "menu-min",
+            "think_us=500",
+            "it is the pause of all these figures",
+            "no less than without it",
+        ),
+        (
+            "promotion",
+            "burst_gap_us=24",
+            "do not catch the CPU in stop0_lite",
+            "until its next event",
+        ),
+        ("promotion", "burst_count=1", "do not catch the CPU in stop0_lite", "SMT folding gives"),
+        (
+            "promotion",
+            "stop2_residency_us=500",
+            "4160 us and 8 rounds by",
+            "960 us and 8 rounds by",
+        ),
+    ] {
+        let text = judgement(study, set);
+        assert!(text.contains(said) && !text.contains(not_said), "{study} {set}: {text}");
+        assert!(!text.contains(" - "), "{study} {set}, a figure that is none: {text}");
+    }
+}
+
 /// Arithmetic figures follow from published numbers.
 fn published_texts(study: &Value) -> Vec<String> {
     let figures = study["figures"].as_array().unwrap().iter();
@@ -291,6 +328,16 @@ fn lists_what_may_be_set_and_refuses_the_rest() {
     ] {
         assert_refused(&["lab", "study", "amd-mwait", "--set", set], &reasons);
     }
+    // Neither half an interrupt nor a share of more than the whole was simulated as it was asked for.
+    for (study, set, expected) in [
+        ("promotion", "burst_count=1.5", "a whole number from 1 to 64000"),
+        ("menu-min", "hz=250.9", "a whole number from 10 to 10000 Hz"),
+        ("menu-min", "hz=3", "a whole number from 10 to 10000 Hz"),
+        ("menu-min", "hz=0", "a whole number from 10 to 10000 Hz"),
+        ("promotion", "smt2_speed=2", "a number from 0.0006 to 1"),
+    ] {
+        assert_refused(&["lab", "study", study, "--set", set], &[&format!("expected {expected}")]);
+    }
     let set = ["lab", "study", "amd-mwait", "--set", "ipi_send_ns=1", "--source"];
     for (source, reasons) in [
         ("ipi_send_ns", ["expected KEY=TEXT", "such as"]),
@@ -300,6 +347,8 @@ fn lists_what_may_be_set_and_refuses_the_rest() {
     ] {
         assert_refused(&[&set[..], &[source]].concat(), &reasons);
     }
+    let twice = [&set[..], &["ipi_send_ns=a page", "--source", "ipi_send_ns=another"]].concat();
+    assert_refused(&twice, &["ipi_send_ns", "twice"]);
     let (status, message) = failure(&["lab", "study", "--set", "ipi_send_ns=1"]);
     assert!(status == Some(2) && message.contains("<NAME>"), "{message}");
 }

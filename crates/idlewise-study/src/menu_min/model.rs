@@ -176,13 +176,23 @@ impl Findings {
         found.expect("every governor ran with each placement")
     }
 
-    /// Power under +min above menu's where a short forecast is wrong.
-    pub fn stuck_power_ratio(&self) -> f64 {
+    /// Power under a governor above menu's where a short forecast is wrong.
+    pub fn stuck_power_ratio(&self, governor: &str) -> f64 {
         let of = |governor| {
             let found = self.stuck.iter().find(|row| row.at == governor);
             found.map_or(f64::NAN, |row| row.found.power_mw)
         };
-        of(MIN) / of(MENU) - 1.0
+        of(governor) / of(MENU) - 1.0
+    }
+
+    /// Whether safe-range has +min's latency with every timer that is so near.
+    pub fn near_timers_are_safe(&self, within_ns: u64) -> bool {
+        let near = self.by_timer_ns.iter().filter(|row| row.at <= within_ns);
+        near.flat_map(|row| {
+            let of = |governor| row.found.iter().find(|of| of.at == governor).map(|of| of.found);
+            of(SAFE_RANGE).zip(of(MIN))
+        })
+        .all(|(safe_range_ns, min_ns)| safe_range_ns <= min_ns * 1.05)
     }
 }
 

@@ -139,20 +139,61 @@ fn body(found: &Findings) -> Body {
             },
         ],
         judgement: sentences! {
-            "With the tick stopped and no promotion the CPU stays in stop0_lite until its next event: {} ms with bursts at least {} ms apart. So \"more than even a second\" says how long the author's system was quiet.",
-                or_dash(ms(stopped.stuck_ns), short), short(inputs.quiet_ms);
-            "With the tick kept, menu needs {} ticks here, {} ms. The author expected {ROUND_COUNT} ticks and measured {KEPT_MIN_MS} to {KEPT_MAX_MS} ms ({} to {} ticks): {}. For comparison, {REAL}. In the simulation only the tick replaces the stays that menu remembers from the burst; how many it must replace depends on how regular the burst was (table). A 99th percentile of {KEPT_MIN_MS} ms is impossible for {BURST_COUNT} samples whose maximum is {KEPT_MAX_MS} ms.",
-                rounds(kept), range(kept, 1e6), KEPT_MIN_MS / KEPT_TICK_MS, KEPT_MAX_MS / KEPT_TICK_MS,
-                against_measured(kept);
-            "With the promotion timer it takes {} us and {} rounds; {TIMER_MIN_US} to {TIMER_MAX_US} us and 6 to 7 rounds were published. The burst decides: the stays that menu remembers from it count in its mean until the timer's {} us outweigh them. {}",
-                range(timer, 1e3), rounds(timer), us(headline.timer_ns), by_gap_text(by_gap);
-            "To stop1 it takes {} us in {} rounds, and to stop2 {} us in {} ({TO_STOP2_US} us and {ROUND_COUNT} rounds by the claim's formula).",
-                mean(to_stop1), rounds(to_stop1), mean(to_stop2), rounds(to_stop2);
-            "SMT folding gives one computing sibling {} over the stuck case, which is the assumed speed of two threads and nothing else (bursts {quiet} apart). Three siblings gain {}, because a core with three threads is assumed to run as slowly as one with four. The timers cost the idle CPU {} us a burst, at {} us each.",
-                percent(given_back_ratio(headline)), percent(timer_siblings.three / stopped_siblings.three - 1.0),
+            "{}",
+                stopped_text(stopped, inputs.quiet_ms);
+            "With the tick kept, {}. The author expected {ROUND_COUNT} ticks and measured {KEPT_MIN_MS} to {KEPT_MAX_MS} ms ({} to {} ticks): {}. For comparison, {REAL}. In the simulation only the tick replaces the stays that menu remembers from the burst; how many it must replace depends on how regular the burst was (table). A 99th percentile of {KEPT_MIN_MS} ms is impossible for {BURST_COUNT} samples whose maximum is {KEPT_MAX_MS} ms.",
+                way_out(kept, |kept| format!("menu needs {} ticks here, {} ms", rounds(kept), range(kept, 1e6))),
+                KEPT_MIN_MS / KEPT_TICK_MS, KEPT_MAX_MS / KEPT_TICK_MS, against_measured(kept);
+            "With the promotion timer {}; {TIMER_MIN_US} to {TIMER_MAX_US} us and 6 to 7 rounds were published. The burst decides: the stays that menu remembers from it count in its mean until the timer's {} us outweigh them. {}",
+                way_out(timer, |timer| format!("it takes {} us and {} rounds", range(timer, 1e3), rounds(timer))),
+                us(headline.timer_ns), by_gap_text(by_gap);
+            "To stop1 {}, and to stop2 {} ({} us and {ROUND_COUNT} rounds by the claim's formula).",
+                way_out(to_stop1, |to| format!("it takes {} us in {} rounds", mean(to), rounds(to))),
+                way_out(to_stop2, |to| format!("{} us in {}", mean(to), rounds(to))),
+                ROUND_COUNT * us(headline.timer_to_stop2_ns);
+            "{} Three siblings gain {}, because a core with three threads is assumed to run as slowly as one with four. The timers cost the idle CPU {} us a burst, at {} us each.",
+                folding_text(given_back_ratio(headline), &quiet),
+                percent(timer_siblings.three / stopped_siblings.three - 1.0),
                 short(timer.promotions_a_burst * cost_us), short(cost_us);
         },
         plot: plot(found),
+    }
+}
+
+/// A CPU is caught if it stays through most of the pause that follows a burst.
+fn stopped_text(stopped: &Escape, quiet_ms: f64) -> String {
+    let longest = ms(stopped.stuck_ns);
+    match longest.filter(|longest_ms| *longest_ms > quiet_ms / 2.0) {
+        Some(longest_ms) => format!(
+            "With the tick stopped and no promotion the CPU stays in stop0_lite until its next event: {} ms with bursts at least {} ms apart. So \"more than even a second\" says how long the author's system was quiet.",
+            short(longest_ms),
+            short(quiet_ms)
+        ),
+        None => format!(
+            "With the tick stopped and no promotion these bursts do not catch the CPU in stop0_lite{}, so there is nothing to get out of.",
+            longest.map_or_else(String::new, |ms| format!(
+                ": its longest stay there is {} ms",
+                short(ms)
+            ))
+        ),
+    }
+}
+
+/// How a CPU gets out, if any burst ever caught it and it did.
+fn way_out(escape: &Escape, text: impl FnOnce(&Escape) -> String) -> String {
+    match escape.out.min_ns() {
+        Some(_) => text(escape),
+        None => "no burst is followed by a way out".to_owned(),
+    }
+}
+
+fn folding_text(given_back_ratio: f64, quiet: &str) -> String {
+    match given_back_ratio.abs() < 0.000_5 {
+        true => format!("One computing sibling gains nothing (bursts {quiet} apart)."),
+        false => format!(
+            "SMT folding gives one computing sibling {} over the stuck case, which is the assumed speed of two threads and nothing else (bursts {quiet} apart).",
+            percent(given_back_ratio)
+        ),
     }
 }
 
@@ -160,7 +201,7 @@ fn body(found: &Findings) -> Body {
 fn against_measured(kept: &Escape) -> &'static str {
     let ends = ms(kept.out.min_ns()).zip(ms(kept.out.max_ns()));
     match ends {
-        None => "here it never gets out",
+        None => "here there is none to compare",
         Some((least, _)) if least > KEPT_MAX_MS => "all of ours are longer than what he measured",
         Some((_, most)) if most < KEPT_MIN_MS => "all of ours are shorter than what he measured",
         Some((least, most)) if least >= KEPT_MIN_MS && most <= KEPT_MAX_MS => {
@@ -177,16 +218,17 @@ fn by_gap_text(by_gap: &[At<u64, Escape>]) -> String {
     let fastest = left.min_by(|a, b| out(a).unwrap_or(0.0).total_cmp(&out(b).unwrap_or(0.0)));
     let never = by_gap.iter().filter(|row| out(row).is_none());
     let never: Vec<String> = never.map(|row| span(row.at)).collect();
-    let fastest = or_dash(fastest, |row| {
+    let fastest = fastest.map(|row| {
         format!("bursts of {} end soonest, after {} rounds", span(row.at), rounds(&row.found))
     });
-    match never.is_empty() {
-        true => format!("In the table, {fastest}."),
-        false => format!(
-            "In the table, {fastest}, and bursts of {} never make menu choose stop0_lite, or never let it out.",
+    let never = (!never.is_empty()).then(|| {
+        format!(
+            "bursts of {} never make menu choose stop0_lite, or never let it out",
             never.join(", ")
-        ),
-    }
+        )
+    });
+    let both: Vec<String> = fastest.into_iter().chain(never).collect();
+    format!("In the table, {}.", both.join(", and "))
 }
 
 fn time(ns: Option<u64>) -> String {
