@@ -503,13 +503,12 @@ impl Judgement {
         own.iter().zip(&other).all(|(own, other)| other <= own) && (own != other || other_is_first)
     }
 
-    /// The change of its tails in words: of p99, and of what is beyond it if that changes.
-    fn tail_text(&self) -> String {
-        let shown = self
-            .tails
-            .iter()
-            .enumerate()
-            .filter(|(place, tail)| *place == 0 || tail.ns != tail.before_ns);
+    /// The change of some of its tails in words: of p99, and of what is beyond it if that changes.
+    fn tail_text(&self, is_asked: impl Fn(&Tail) -> bool) -> String {
+        let shown =
+            self.tails.iter().enumerate().filter(|(place, tail)| {
+                (*place == 0 || tail.ns != tail.before_ns) && is_asked(tail)
+            });
         let words: Vec<String> = shown.map(|(_, tail)| tail.text()).collect();
         words.join(", ")
     }
@@ -519,12 +518,18 @@ impl Judgement {
         let change = self.power_change_mw.map_or(String::new(), |change| {
             format!("power {} ({})", power(change.value), interval(change, power))
         });
-        let delay = format!("delay {}", self.tail_text());
-        let (gain, price) = match self.power_side() {
-            Side::Better => (change, delay),
-            _ => (delay, change),
+        let power_side = self.power_side();
+        let in_words = |is_gain: bool| {
+            let delay = self.tail_text(|tail| (tail.side() == Side::Better) == is_gain);
+            let delay = (!delay.is_empty()).then(|| format!("delay {delay}"));
+            // The same power is worth a word only where nothing else is on that side.
+            let is_shown = (power_side == Side::Better) == is_gain
+                && !(power_side == Side::Equal && delay.is_some() || change.is_empty());
+            let parts: Vec<String> =
+                is_shown.then(|| change.clone()).into_iter().chain(delay).collect();
+            parts.join(" and ")
         };
-        format!("{}: {gain}, at the price of {price}", self.setting)
+        format!("{}: {}, at the price of {}", self.setting, in_words(true), in_words(false))
     }
 
     /// Whether it surely keeps all limits.
@@ -671,7 +676,7 @@ impl Advice {
     fn effect(&self, row: &Judgement) -> String {
         let mut text = match row.tails.is_empty() {
             true => "Delay p99 - → -".to_owned(),
-            false => format!("Delay {}", row.tail_text()),
+            false => format!("Delay {}", row.tail_text(|_| true)),
         };
         if let Some(change) = row.power_change_mw {
             text += &format!(", power {} ({})", power(change.value), interval(change, power));
@@ -808,7 +813,7 @@ impl Advice {
         if choices.is_empty() {
             return String::new();
         }
-        let head = "Choices, none of them recommended, because each is better in one and worse in the other:";
+        let head = "Choices, none of them recommended, because each gains in one thing and costs in another:";
         let mut text = wrap(head, width, 0) + "\n";
         for &index in choices.iter().take(CHOICE_COUNT_MAX) {
             text += &wrap(&format!("- {}", self.rows[index + 1].choice()), width, 2);
@@ -866,6 +871,9 @@ fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
             (true, _) if wishes.slos.is_empty() && row.is_trade() => "trade",
             (true, Some(_)) => "pays",
             (true, None) if !keeps_now => "keeps the limits",
+            (true, None) if wishes.slos.is_empty() && !row.power_side().is_no_worse() => {
+                "costs power, tail no better"
+            }
             (true, None) => "nothing gained for sure",
         };
     }

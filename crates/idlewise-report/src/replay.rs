@@ -1,6 +1,7 @@
 //! The output of a replay: its columns, its tables, and the sentences under them.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 
 use idlewise_core::{STATE_COUNT_MAX, StateTable};
 use idlewise_sim::contest::Price;
@@ -9,7 +10,7 @@ use idlewise_sim::replay::{Delays, Tally};
 use idlewise_sim::{Basis, CostModel};
 
 use crate::columns::{GOVERNOR, LOG, MACHINE};
-use crate::{Column, Statement, Table, Value};
+use crate::{Column, Statement, Table, Value, counted};
 
 /// The machine that a recording itself has, as users and results name it; `recorded:LOG` if there are several.
 pub const RECORDED: &str = "recorded";
@@ -319,7 +320,9 @@ pub fn by_log_table(title: &str, outcomes: &[Outcome<'_>], prices: &[Price]) -> 
         let (nearest, furthest) = extremes(group, price_index, prices)?;
         Some(Extremes { nearest, furthest, price_index, prices })
     });
-    Table::new(title, &by_log_columns(), rows)
+    let at =
+        prices.get(price_index).map_or_else(String::new, |price| format!(", at {}", short(*price)));
+    Table::new(&format!("{title}{at}"), &by_log_columns(), rows)
 }
 
 /// The price that the sentences use: the middle one.
@@ -386,13 +389,14 @@ fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<Statement> {
         let states = (0..o.states.len().min(STATE_COUNT_MAX)).map(move |i| (o, i));
         states.map(|(o, i)| (o, i, o.tally.states[i].wake_count * o.states.get(i).exit_latency_ns))
     });
-    let (outcome, state, loss_ns) = losses.max_by_key(|&(_, _, loss_ns)| loss_ns)?;
+    // Of equal ones the first, which is the governor and not its variant.
+    let (outcome, state, loss_ns) = losses.min_by_key(|&(_, _, loss_ns)| Reverse(loss_ns))?;
     let tally = &outcome.tally.states[state];
     if loss_ns == 0 || tally.entry_count == 0 {
         return None;
     }
     let text = format!(
-        "Most time was lost by {} on {} ({}): {} of {} wake events found it in {} and waited \
+        "The longest waits for one state: {} on {} ({}), where {} of {} wake events found it in {} and waited \
          {}, {:.0} ms in all; {:.0} % of those stays were too deep.",
         outcome.governor,
         outcome.log,
@@ -468,8 +472,8 @@ fn variant_effect(outcomes: &[Outcome<'_>], variant: &str) -> Option<Statement> 
     );
     let same_count = changes.iter().filter(|change| change.ratio.abs() < SAME).count();
     if same_count > 0 {
-        let cases = if changes.len() > 1 { "cases" } else { "case" };
-        sentence += &format!("; in {same_count} of {} {cases} by less than 1 %", changes.len());
+        let pairs = counted(changes.len(), "log-machine pair");
+        sentence += &format!("; in {same_count} of {pairs} by less than 1 %");
     }
     let Outcome { log, machine, .. } = largest.base;
     Some(Statement::about(log, machine, sentence + "."))
@@ -538,10 +542,10 @@ mod tests {
         assert_eq!(
             sentences,
             [
-                "Most time was lost by menu on a (toy): 8 of 10 wake events found it in C6 and \
+                "The longest waits for one state: menu on a (toy), where 8 of 10 wake events found it in C6 and \
                  waited 290 µs, 2 ms in all; 100 % of those stays were too deep.",
                 "menu+min changes menu most on a (toy): delay 1 ms instead of 2 (-75 %), energy \
-                 -23.9 %; in 1 of 2 cases by less than 1 %.",
+                 -23.9 %; in 1 of 2 log-machine pairs by less than 1 %.",
             ]
         );
     }

@@ -207,7 +207,7 @@ fn parameters_of_the_kernel_are_read_by_the_driver_that_is_there() {
         ("server-ice-lake", "nohz=off", "works", "at each tick"),
         ("server-ice-lake", "nohz=maybe", "does nothing here", "neither on nor off"),
         ("server-ice-lake", "intel_idle.no_acpi=1", "cannot be told", "does not judge"),
-        ("vm-haltpoll", "haltpoll.guest_halt_poll_ns=0", "works", "it is the governor"),
+        ("vm-haltpoll", "haltpoll.guest_halt_poll_ns=0", "works", "haltpoll is the governor"),
         (
             "server-ice-lake",
             "haltpoll.guest_halt_poll_ns=0",

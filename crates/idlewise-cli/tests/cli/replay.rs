@@ -212,7 +212,10 @@ fn decides_as_real_kernels_did_from_their_recordings_alone() {
             text.split_once("decisions agree (").and_then(|(_, rest)| rest.split_once(" %"));
         let percent: f64 = percent.unwrap_or_else(|| panic!("{text}")).0.parse().unwrap();
         assert!((at_least..100.0).contains(&percent), "{text}");
-        assert!(text.contains("goes its own way") && text.contains("most often it"), "{text}");
+        assert!(
+            text.contains("continues from its own") && text.contains("most often it"),
+            "{text}"
+        );
         // Not all decisions agree, and the exit status shows that.
         assert_eq!(output.status.code(), Some(1));
     }

@@ -62,13 +62,18 @@ fn other(facts: &Facts<'_>, name: &str, value: Option<&str>) -> Judged {
 fn of_haltpoll(facts: &Facts<'_>, name: &str, value: Option<&str>) -> Judged {
     let governor = facts.governor.as_deref().unwrap_or("none");
     let (verdict, because) = match governor {
-        "haltpoll" => (Verdict::Works, "it is the governor".to_owned()),
+        "haltpoll" => (Verdict::Works, "haltpoll is the governor".to_owned()),
         _ => (Verdict::Nothing, format!("the governor is {governor}")),
     };
     let now = facts.root.text(&format!("sys/module/{}", name.replacen('.', "/parameters/", 1)));
     let other = now.filter(|now| Some(now.as_str()) != value).map(|now| format!("it is {now} now"));
     let in_force = facts.is_booted(name, value, other);
-    ("how long guests poll (the governor haltpoll)".to_owned(), verdict, because, in_force)
+    (
+        "a limit on how long guests poll (the governor haltpoll)".to_owned(),
+        verdict,
+        because,
+        in_force,
+    )
 }
 
 /// What contradicts a kernel that was started without any driver.

@@ -1,5 +1,6 @@
 //! Brings the files to what the journal's sessions wish: steps 2 to 5 of the essay in `mod.rs`.
 
+use std::cell::LazyCell;
 use std::collections::HashSet;
 use std::io::ErrorKind;
 
@@ -89,8 +90,12 @@ pub(super) fn settle(
     // Enable states before others are disabled, so that a CPU is never without one.
     let mut order: Vec<usize> = (0..targets.len()).collect();
     order.sort_by_key(|&index| targets[index] != "0");
+    // All files of a driver go with it, so one look is enough for all of them.
+    let driver =
+        LazyCell::new(|| root.text_beneath("sys/devices/system/cpu/cpuidle/current_driver"));
+    let has_no_driver = || driver.as_ref().is_ok_and(|driver| driver == "none");
     for index in order {
-        write(root, journal, index, &targets[index], &mut settled);
+        write(root, journal, index, &targets[index], &has_no_driver, &mut settled);
     }
     let mut targets = targets.into_iter();
     let failed = settled.failed.iter().map(|failed| &failed.file);
@@ -113,16 +118,21 @@ pub(super) fn settle(
 }
 
 /// Writes a slot's file, unless somebody else has changed it.
-fn write(root: &Root, journal: &Journal, index: usize, target: &str, settled: &mut Settled) {
+fn write(
+    root: &Root,
+    journal: &Journal,
+    index: usize,
+    target: &str,
+    has_no_driver: &impl Fn() -> bool,
+    settled: &mut Settled,
+) {
     let slot = &journal.slots[index];
     let file = slot.file.clone();
     let fail = |error| Failed { file: slot.file.clone(), wanted: target.to_owned(), error };
     let from = match root.text_beneath(&file) {
         Ok(from) => from,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let driver = root.text_beneath("sys/devices/system/cpu/cpuidle/current_driver");
-            let went_with_it = driver.is_ok_and(|driver| driver == "none");
-            return settled.gone.extend((!went_with_it).then_some(file));
+            return settled.gone.extend((!has_no_driver()).then_some(file));
         }
         Err(error) => return settled.failed.push(fail(file_error(root, &file, error))),
     };

@@ -92,6 +92,39 @@ fn a_trade_is_shown_with_both_prices_and_not_recommended() {
     assert_eq!(advice.rows[1].verdict, "trade");
 }
 
+/// A longest delay that got twenty times longer was listed among the gains, because the 99th percentile fell.
+#[test]
+fn what_gets_worse_is_on_the_side_of_the_price() {
+    let rare = |often_ns: u64, rare_ns: u64| {
+        let mut slices = slices(&[often_ns], |_| 1e6);
+        slices.delays.iter_mut().for_each(|delays| {
+            delays.add(often_ns, 100);
+            delays.add(rare_ns, 1);
+        });
+        slices
+    };
+    let candidates = [candidate("latency=2us", Step::LatencyLimit, rare(158_000, 329_000_000))];
+    let advice = advice_beside(&rare(235_000, 16_000_000), &candidates, priced(0.0));
+    let text = advice.to_text(&TextStyle::default());
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, choice) = text.split_once("- latency=2us: ").expect(&text);
+    let (gain, price) = choice.split_once("at the price of").expect(&text);
+    assert!(gain.contains("p99 235 us → 158 us") && !gain.contains("worst"), "{text}");
+    assert!(price.starts_with(" delay worst 16.0 ms → 329.0 ms"), "{text}");
+}
+
+/// A lower cost at the price asked for is no gain where nobody may pay more for it; the row says so.
+#[test]
+fn a_row_that_costs_power_says_so() {
+    let before = slices(&[1_000, 290_000, 290_000], |_| 1e6);
+    let faster = slices(&[1_000, 1_000, 290_000], |_| 1.05e6);
+    let candidates = [candidate("governor=teo", Step::Governor, faster)];
+    let advice = advice_beside(&before, &candidates, priced(100_000.0));
+    assert_eq!(*advice.outcome(), Outcome::LeaveAlone);
+    assert!(advice.rows[1].cost_change.unwrap().high().unwrap() < 0.0);
+    assert_eq!(advice.rows[1].verdict, "costs power, tail no better");
+}
+
 #[test]
 fn the_same_tail_for_less_power_is_no_trade() {
     let less = candidate("C6=off", Step::StateOff, slices(&[2_000, 290_000], |_| 9e5));

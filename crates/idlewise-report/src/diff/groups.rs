@@ -168,9 +168,9 @@ pub(super) fn label(difference: &Difference<'_>, dimension: Dimension, index: us
             SleepClass::Unknown => "unknown",
             SleepClass::EndedGap => "ended the gap",
             SleepClass::Cancelled => "cancelled",
-            SleepClass::OneTick => "≤ 1 tick, not met",
-            SleepClass::TwoTicks => "1 to 2 ticks, not met",
-            SleepClass::Farther => "> 2 ticks, not met",
+            SleepClass::OneTick => "≤ 1 tick, not due",
+            SleepClass::TwoTicks => "1 to 2 ticks, not due",
+            SleepClass::Farther => "> 2 ticks, not due",
         }
         .to_owned(),
         Dimension::WakeReason => WakeReason::ALL[index].name().to_owned(),

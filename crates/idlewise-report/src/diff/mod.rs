@@ -113,7 +113,7 @@ impl Difference<'_> {
         let later_count = all.differing_count - all.first_state_count;
         let later = match later_count {
             0 => String::new(),
-            _ => format!(", and in {later_count} more another course later on"),
+            _ => format!(", and {later_count} more differ later"),
         };
         let plain =
             |tally: &Tally| Plain::new(tally.delays(&self.states), self.costs.energy_uj(tally));

@@ -147,7 +147,7 @@ impl<'a> Replayed<'a> {
         if self.logs.len() > 1 {
             let by_log = |log: &ReplayedLog| self.outcomes(&log.name, &log.ledger.machines);
             let outcomes: Vec<Outcome<'_>> = self.logs.iter().flat_map(by_log).collect();
-            let table = by_log_table("Log by log, at the middle λ", &outcomes, &self.prices);
+            let table = by_log_table("Log by log", &outcomes, &self.prices);
             if table.row_count() > 0 {
                 page.facts.tables.push(TableFacts::of("logs", &table));
             }

@@ -461,7 +461,7 @@ pub fn line_columns() -> Vec<Column<Line>> {
         C::ratio("running_ratio", "running", |line| line.running_ratio.into()).means(
             "Share of time outside idle states; absent if /proc/stat has no idle times.",
         ),
-        C::ratio("open_ratio", "not over", |line| {
+        C::ratio("open_ratio", "in progress", |line| {
             line.running_ratio.map(|_| line.open_ratio).into()
         })
         .means(
@@ -507,7 +507,7 @@ pub fn bar_column() -> Column<Line> {
     })
     .means(
         "The time as a bar of 25 characters: # running, a digit for each state, . in a stay that \
-         is not over, ? not known.",
+         is in progress, ? not known.",
     )
     // A shortened bar would say something else.
     .key()

@@ -80,7 +80,7 @@ impl Condition {
             (Measure::WakeLatency, Some((_, group))) => {
                 longest(group).map_or(String::new(), |state| {
                     format!(
-                        "{}: {} was entered {} times a second on {}",
+                        "{}, {} was entered {} times a second on {}",
                         time(state.exit_latency_ns),
                         state.name,
                         grouped(group.rate(state)),
@@ -96,13 +96,14 @@ impl Condition {
             }
         };
         let failed = if self.fails_above { value > self.limit } else { value < self.limit };
-        let is = if failed { "FAILED" } else { "passed" };
+        let (is, holds) = if failed { ("FAILED", "holds") } else { ("passed", "does not hold") };
+        let found = if found.is_empty() { found } else { format!(" ({found})") };
         Ok(JudgedCondition {
             condition: self.text.clone(),
             failed,
             value,
             cpus: worst.map_or(String::new(), |(_, group)| group.cpus.clone()),
-            text: format!("{is}: {}: {found}", self.text),
+            text: format!("{is}: {} {holds}{found}", self.text),
         })
     }
 

@@ -94,6 +94,8 @@ pub struct WhyReport {
     pub elapsed_ns: u64,
     /// Whether it was ended before its time.
     pub is_cut_short: bool,
+    /// Whether this is a virtual machine, whose host has idle states of its own.
+    pub is_guest: bool,
     /// The CPU's model, if known.
     pub cpu_model: Option<String>,
     /// The kernel's release, if known.
@@ -405,14 +407,16 @@ impl WhyReport {
     pub fn limits(&self) -> Vec<String> {
         let is_measured = self.rows().all(|row| row.state.is_measured || row.state.is_polling);
         let limits = [
-            "Waiting: an upper bound, as if a task waited at each exit; who waited, a recording tells.",
+            "Waiting: an upper bound, as if a task waited at each exit; a recording tells who did.",
             match is_measured {
                 true => "Exit latency: measured on this machine.",
                 false => "Exit latency: a table's worst case, not measured here.",
             },
             "Time: of the state that the kernel asked for; what the hardware did is not counted.",
             match self.counts_misses() {
-                true => "Too deep: shorter than the target residency, once a stay, whoever waited.",
+                true => {
+                    "Too deep: stays shorter than the target residency, whether anyone waited or not."
+                }
                 false => "Misses: not counted by this kernel; Linux does since 5.0.",
             },
         ];
@@ -532,9 +536,16 @@ impl WhyReport {
             return format!("{busy}.");
         }
         let most = self.rows().map(|row| row.group.waiting_ratio(row.state)).fold(0.0, f64::max);
+        let (head, tail) = match self.is_guest {
+            true => (
+                "Leave this guest alone",
+                " Its host's idle states are not visible here: run `why` on the host, too.",
+            ),
+            false => ("Leave it alone", ""),
+        };
         format!(
-            "Leave it alone: no state makes wake-ups wait for more than {} of wall time, none is refused, \
-             and none is used where a deeper one would pay.",
+            "{head}: no state makes wake-ups wait for more than {} of wall time, none is refused, and none is used \
+             where a deeper one would pay.{tail}",
             percent(most.max(0.001))
         )
     }
@@ -557,6 +568,7 @@ impl WhyReport {
         json!({
             "elapsed_ns": self.elapsed_ns,
             "ended_early": self.is_cut_short,
+            "is_guest": self.is_guest,
             "cpu_model": self.cpu_model,
             "kernel": self.kernel,
             "driver": self.driver,
@@ -667,6 +679,7 @@ mod tests {
         WhyReport {
             elapsed_ns: 10_000_000_000,
             is_cut_short: false,
+            is_guest: false,
             cpu_model: None,
             kernel: None,
             driver: Some("intel_idle".to_owned()),

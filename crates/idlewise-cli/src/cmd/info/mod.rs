@@ -155,7 +155,7 @@ impl Info {
             let mut notes = self.doubts.notes();
             if !metadata.unknown_columns.is_empty() {
                 let names = metadata.unknown_columns.join(", ");
-                notes.doubt(format!("columns that the recording could not fill: {names}"));
+                notes.doubt(format!("the recording does not have {names}"));
             }
             notes.doubts_of(&metadata.doubts);
             writeln!(out, "\n{}\n", notes.to_text(style.width).trim_end())?;

@@ -254,7 +254,7 @@ impl Replay {
         }
         self.print_promotion(&mut out, &style, targets, is_by_log, effects)?;
         if logs.len() > 1 && !self.shared.by_log {
-            let table = by_log_table("Log by log, at the middle λ:", outcomes, prices);
+            let table = by_log_table("Log by log", outcomes, prices);
             if table.row_count() > 0 {
                 writeln!(out, "{}", table.to_text(&style))?;
             }

@@ -161,7 +161,7 @@ fn summary(
     own: &Comparison,
 ) -> String {
     let mut text = format!(
-        "{} on {}: {} of {} decisions agree ({:.2} %), one a gap",
+        "{} on {}: {} of {} decisions agree ({:.2} %), one per gap",
         choice.name(),
         target.machine.id,
         judged.agreed_count,
@@ -171,8 +171,8 @@ fn summary(
     if judged.course == Course::Recorded {
         let percent = own.agreed_percent();
         text += &format!(
-            ", each asked for after what the recording's governor did before; {percent:.2} % if the \
-             replay goes its own way, on the machine's figures"
+            ", each asked for after the recorded governor's earlier ones; {percent:.2} % if the replay continues \
+             from its own, on the machine's figures"
         );
     }
     let name = |state| state_name(target, state);
@@ -189,7 +189,11 @@ fn summary(
             .iter()
             .take(3)
             .map(|&(&(recorded, replayed), count)| {
-                format!("{} for {} {count} times", name(replayed), name(usize::from(recorded)))
+                format!(
+                    "{} instead of {} ({count} times)",
+                    name(replayed),
+                    name(usize::from(recorded))
+                )
             })
             .collect();
         text += &format!("; most often it chose {}", most.join(", "));

@@ -1,12 +1,14 @@
 //! `idlewise set revert`.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use idlewise_host::settings::{
-    Change, CpuSet, Failed, Lasts, Reverted, Taken, Which, other_writers, revert,
+    Change, Failed, Lasts, Reverted, Taken, Which, other_writers, revert,
 };
+use idlewise_trace::cpus_in_words;
 use serde_json::json;
 
 use super::{SHOWN_COUNT, changes_json, files, lines, settings_in_short, warn_of_others};
@@ -134,13 +136,17 @@ pub fn say_left(reverted: &Reverted) {
     let cpu = |file: &String| -> Option<u16> {
         file.strip_prefix("sys/devices/system/cpu/cpu")?.split('/').next()?.parse().ok()
     };
-    let cpus: CpuSet = settled.gone.iter().filter_map(cpu).collect();
-    let cpus = cpus.iter().next().map(|_| format!("CPU {cpus}"));
+    let cpus: BTreeSet<u16> = settled.gone.iter().filter_map(cpu).collect();
+    let cpus: Vec<u16> = cpus.into_iter().collect();
     let others = settled.gone.iter().filter(|file| cpu(file).is_none());
-    for what in cpus.into_iter().chain(others.map(|file| format!("/{file}"))) {
+    let others = others.map(|file| (format!("/{file}"), true));
+    let cpus = (!cpus.is_empty()).then(|| (cpus_in_words(&cpus), cpus.len() == 1));
+    for (what, is_one) in cpus.into_iter().chain(others) {
+        let (are, their, they) =
+            if is_one { ("is", "its", "it is") } else { ("are", "their", "they are") };
         say(format_args!(
-            "idlewise: {what} is offline or gone: its setting stays noted; run `idlewise set revert` again when it is \
-             back"
+            "idlewise: {what} {are} offline or gone: {their} setting stays noted; run `idlewise set revert` again when \
+             {they} back"
         ));
     }
     for Failed { wanted, error, .. } in &settled.failed {

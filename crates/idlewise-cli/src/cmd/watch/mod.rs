@@ -232,7 +232,10 @@ impl Watch {
         let mut notes = Notes::default();
         notes.basis(Basis::Measured, "times, entries and misses, by the kernel");
         if !layout.has_no_states() {
-            notes.basis(Basis::Calibrated, "waiting (exit latencies as the driver declares them)");
+            notes.basis(
+                Basis::Assumed,
+                "waiting (each wake-up waits for the exit latency that the driver declares)",
+            );
         } else {
             notes.doubt(
                 "no cpuidle driver counts idle states here, as in most virtual machines: idle time is that of \
@@ -247,7 +250,7 @@ impl Watch {
         }
         if !source.knows_idle_times() {
             notes.doubt(
-                "/proc/stat cannot be read, so nothing tells a running CPU from one in a stay that is not over",
+                "/proc/stat cannot be read, so nothing tells a running CPU from one in a stay in progress",
             );
         }
         for lack in source.package_lacks() {
@@ -292,7 +295,7 @@ impl Watch {
                 legend.map(|(slot, name)| format!("{} {name}", symbol(slot))).collect();
             let unknown = if source.knows_idle_times() { "" } else { ", ? not known" };
             let legend =
-                format!("Bars: # running, {}, . idle, not over{unknown}", legend.join(", "));
+                format!("Bars: # running, {}, . idle, in progress{unknown}", legend.join(", "));
             writeln!(out, "{}", wrap(&legend, style.width, 2))?;
         } else {
             writeln!(out, "{title}")?;

@@ -35,7 +35,7 @@ const HELP: [&str; 20] = [
     "ctrl-l       draw the screen anew",
     "",
     "Bars: # running, a digit for each idle state, . idle in a stay",
-    "that is not over; the kernel counts a stay when it ends.",
+    "that is in progress; the kernel counts a stay when it ends.",
     "wake-ups     entries of idle states each second",
     "too deep     share of entries whose stay was too short for the",
     "             state (the kernel's `above`)",
@@ -169,7 +169,7 @@ fn draw_head(app: &App, area: Rect, buffer: &mut Buffer) {
     for (slot, name) in layout.slots().iter().enumerate() {
         legend(symbol(slot), name, style_of(symbol(slot), app.has_colours));
     }
-    let open = if layout.has_no_states() { "idle" } else { "idle, not over" };
+    let open = if layout.has_no_states() { "idle" } else { "idle, in progress" };
     legend('.', open, plain);
 }
 

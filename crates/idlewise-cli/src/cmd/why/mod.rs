@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use idlewise_host::states::CpuTimes;
 use idlewise_host::{
-    CoreKinds, Counts, CountsReader, Difference, Root, Unusable, groups, latency_limits_ns, note,
-    parse_cpu_list, show_cpu_list,
+    CoreKinds, Counts, CountsReader, Difference, Root, Unusable, groups, is_virtual_machine,
+    latency_limits_ns, note, parse_cpu_list, show_cpu_list,
 };
 use idlewise_machine::{Machine, MachineState};
 use idlewise_report::why::{Condition, WhyGroup, WhyPackage, WhyReport, WhyState};
@@ -167,6 +167,7 @@ impl Why {
             difference,
             unreadable,
             busy_ratio,
+            is_guest: is_virtual_machine(&root),
         };
         let mut report = report.make(is_cut_short)?;
         if let (false, Some(busy)) = (self.conditions.is_empty(), report.is_busy()) {
@@ -245,6 +246,7 @@ struct Report<'a> {
     /// What could not be read, of CPUs that are left out.
     unreadable: Vec<PathBuf>,
     busy_ratio: Option<f64>,
+    is_guest: bool,
 }
 
 /// Takes CPUs out of which not all states could be read: what is missing would seem to be no idle time.
@@ -319,6 +321,7 @@ impl Report<'_> {
         let mut report = WhyReport {
             elapsed_ns: nanoseconds(self.difference.elapsed),
             is_cut_short,
+            is_guest: self.is_guest,
             cpu_model: self.machine.cpu_model.clone(),
             kernel: self.machine.kernel.clone(),
             driver: self.machine.driver.as_ref().map(ToString::to_string),
