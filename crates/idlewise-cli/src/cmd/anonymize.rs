@@ -27,7 +27,7 @@ Examples:
   # Before mailing a log: what is dropped, and what remains that could still identify
   idlewise log anonymize server.parquet -o mail.parquet
 
-  # The CPU's model matters to the reader, and is no secret
+  # The CPU's model matters to the reader, and is not a secret
   idlewise log anonymize server.parquet --keep cpu-model -o mail.parquet
 
   # A recording at once; the log that it makes is anonymous

@@ -53,14 +53,14 @@ Examples:
   # Every cell, for a program
   idlewise replay --rank --csv > cells.csv
 
-Exit status: 0, whoever wins; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad
-input.";
+Exit status: 0, whichever wins; 1 if a governor's file crashed, looped or returned an invalid \
+state; 2 on bad input.";
 
-/// Let governors compete on every log, machine, tick, power shape and price of delay
+/// Rank governors over every log, machine, tick, power model and price of delay
 ///
 /// Prints the regret of each governor: what it costs above an oracle that knows each gap, as a share of the
 /// oracle's cost. Won are the cells in which it has less regret than both menu and teo. `hazard` without a price
-/// is told that of each cell.
+/// gets that of each cell.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu, menu-7.2, teo, ladder and hazard")))]
 #[command(after_long_help = EXAMPLES)]

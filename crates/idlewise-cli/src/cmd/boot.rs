@@ -36,12 +36,13 @@ Examples:
   # A captured machine: a folder with its proc/cpuinfo, proc/cmdline, sys/hypervisor, ...
   idlewise lab boot --sysroot ./captured --cpuid ./captured/cpuid.txt
 
-The kernel chooses a default idle routine once, at boot: polling, MWAIT or HLT. It is used until a
-cpuidle driver takes over, and for good if none does: where the firmware offers no C-states, and in
-many virtual machines. The answer is derived from the sources of Linux 6.1.192, 6.12.117 and 7.2.12,
-not measured; 5.18 stands for 4.1 to 5.19, which chose by vendor. /proc/cpuinfo does not show CPUID leaf 5; what depends on it is then unknown.
+The kernel chooses a default idle routine once, at boot: polling, MWAIT or HLT. It is used until a \
+cpuidle driver takes over, and for good if none does: where the firmware offers no C-states, and \
+in many virtual machines. The answer is derived from the sources of Linux 6.1.192, 6.12.117 and \
+7.2.12, not measured; 5.18 stands for 4.1 to 5.19, which chose by vendor. /proc/cpuinfo does not \
+show CPUID leaf 5; what depends on it is then unknown.
 
-Exit status: 0, or 2 if a file can't be used or it is no x86 machine.";
+Exit status: 0, or 2 if a file can't be used or it is not an x86 machine.";
 
 /// Explain which default idle routine an x86 machine gets at boot
 #[derive(clap::Args)]

@@ -48,8 +48,8 @@ Examples:
   idlewise replay --compare perf.data --kernel-source ~/linux --governor menu.c \\
       --governor menu.c --patch my.patch
 
-Exit status: 0, also if they differ; 1 if a governor's file crashed, looped or returned an
-invalid state; 2 on bad input.";
+Exit status: 0, even if they differ; 1 if a governor's file crashed, looped or returned an invalid \
+state; 2 on bad input.";
 
 /// Show where two governors differ, gap by gap, and what that costs
 ///

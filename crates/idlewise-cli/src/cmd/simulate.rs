@@ -63,8 +63,8 @@ Examples:
   # All workloads and parameters
   idlewise lab simulate --list
 
-Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad input
-or a run that would never end.";
+Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad \
+input or a run that would never end.";
 
 /// Run a workload on a simulated machine
 ///

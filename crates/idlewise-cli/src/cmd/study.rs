@@ -34,7 +34,7 @@ Examples:
   idlewise lab study menu-min --inputs
   idlewise lab study menu-min --set hz=100 --set package_share=0.75
 
-  # A value that is no guess: what is set with a source counts as known
+  # A value that is not a guess: what is set with a source counts as known
   idlewise lab study menu-min --set hz=100 --source 'hz=CONFIG_HZ of the machine'
 
   # The same with charts, as a page to look at

@@ -47,14 +47,14 @@ Examples:
   # The command as an ordinary user; every round in a file
   sudo idlewise try --set C6=off --csv -- sudo -u me ./bench > rounds.csv
 
-A round is one run of COMMAND. Rounds come in blocks of four, A B B A or B A A B by the toss of a
-coin, so slow changes of the machine do not look like a difference. Settings are restored after each
-round, and whatever ends idlewise. It stops as soon as the result is clear. Stopping early does
-not raise the error rate: where there is no difference, it finds one in at most 5 % of all tries
-(--confidence). docs/try.md has the method.
+A round is one run of COMMAND. Rounds come in blocks of four, A B B A or B A A B by the toss of a \
+coin, so slow changes of the machine do not look like a difference. Settings are restored after \
+each round, and whatever ends idlewise. It stops as soon as the result is clear. Stopping early \
+does not raise the error rate: where there is no difference, it finds one in at most 5 % of all \
+tries (--confidence). docs/try.md has the method.
 
-Exit status: 0 if it is decided, whichever is better; 1 if it is undecided after all rounds, when the
-time is over or on ctrl-c; 2 if COMMAND failed or a setting cannot be changed.";
+Exit status: 0 if it is decided, whichever is better; 1 if it is undecided after all rounds, when \
+the time is over or on ctrl-c; 2 if COMMAND failed or a setting cannot be changed.";
 
 /// Run your benchmark with a setting and without, until it is clear whether it helps
 ///

@@ -33,7 +33,8 @@ Examples:
   idlewise log validate server.parquet >/dev/null && idlewise replay server.parquet
   idlewise log validate server.parquet --json
 
-Exit status: 0 if nothing is wrong (doubts may be), 1 if something is, 2 if the file can't be read.";
+Exit status: 0 if nothing is wrong (doubts may be), 1 if something is, 2 if the file can't be \
+read.";
 
 /// Check whether an idle log can be trusted
 ///

@@ -78,17 +78,19 @@ Examples:
   sudo idlewise advise --check-profile tuned:latency-performance
   idlewise advise --check-profile cmdline
 
-These are tried, least drastic first: latency limits, another governor, a state off, a boot parameter.
-Each is judged on the recording: by playing its tasks if it says what makes them run (record --causes)
-and a simulation of it matches the recording, otherwise by replaying its idle periods. It is recommended
-only if the whole 95 % interval of its gain, over slices of time, is on the good side. With --slo, the
-gain is the power saved; without it, the cost saved (energy, plus delay at a price), and nothing is
-recommended that has more power or longer tail delays than now: p99, and p99.9 or the longest. What
-trades one for the other is shown as a choice.
+These are tried, least drastic first: latency limits, another governor, a state off, a boot \
+parameter. Each is judged on the recording: by playing its tasks if it says what makes them run \
+(record --causes) and a simulation of it matches the recording, otherwise by replaying its idle \
+periods. It is recommended only if the whole 95 % interval of its gain, over slices of time, is on \
+the good side. With --slo, the gain is the power saved; without it, the cost saved (energy, plus \
+delay at a price), and nothing is recommended that has more power or longer tail delays than now: \
+p99, and p99.9 or the longest. What improves one of these and may worsen another is shown as a \
+choice.
 
-Exit status: 0, also if the advice is to change nothing; 1 if nothing keeps the limits; 2 on bad input, or if nothing
-could be recorded. With --check-profile: 0 if each setting of idle states does what it intends and is in
-force, also if there is none; 1 if one does not, or if that cannot be told; 2 if a file cannot be read.";
+Exit status: 0, even if nothing should change; 1 if nothing keeps the limits; 2 on bad input, or \
+if nothing could be recorded. With --check-profile: 0 if each setting of idle states does what it \
+intends and is in force, even if there is none; 1 if one does not, or if unknown; 2 if a file \
+cannot be read.";
 
 /// Say what to change on this machine's idle states, judged on a recording
 ///
@@ -135,7 +137,8 @@ pub struct Advise {
     lambda_mw: Option<Price>,
 
     /// How to judge: by playing the recorded tasks, or by replaying the recorded idle periods [default: predict if
-    /// the recording says what makes tasks run and a simulation of it matches the recording; replay with -d or --cpus]
+    /// the recording says what makes tasks run and a simulation of it matches the recording; always replay with -d
+    /// or --cpus]
     #[arg(long, value_name = "JUDGE", value_enum)]
     judge: Option<AskedJudge>,
 

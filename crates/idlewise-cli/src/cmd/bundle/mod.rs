@@ -53,7 +53,8 @@ Examples:
   # Two saved measurements, which name the machine, its kernel and its settings
   idlewise log bundle -o evidence.tar.zst --keep-private -- lab compare halt.json mwait.json
 
-Exit status: 0; for `verify`: 0 if all is the same, 1 if something differs, 2 if it can't be verified.";
+Exit status: 0; for `verify`: 0 if all is the same, 1 if something differs, 2 if it can't be \
+verified.";
 
 /// Pack a result with everything needed to reproduce it, or verify such a file
 ///

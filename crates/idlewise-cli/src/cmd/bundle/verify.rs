@@ -53,8 +53,8 @@ Examples:
   tar --zstd -xOf evidence.tar.zst evidence/patches | less
   idlewise log bundle verify evidence.tar.zst --allow-code
 
-Exit status: 0 if all that can be compared is the same; 1 if something differs; 2 if the bundle can't be
-read or is not what a bundle may be.";
+Exit status: 0 if all that can be compared is the same; 1 if something differs; 2 if the bundle \
+can't be read or is not what a bundle may be.";
 
 /// Check a bundle, run its command again, and compare each byte of the outputs
 ///

@@ -48,7 +48,7 @@ Examples:
   # Through a pipe
   idlewise log export perf.data --format csv -o - | head
 
-Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 if the log
+Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 if the log \
 can't be read or the file can't be written.";
 
 /// Convert a log to a Perfetto trace, CSV or Arrow

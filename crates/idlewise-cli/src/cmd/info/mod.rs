@@ -40,7 +40,8 @@ Examples:
   # For programs: all columns, times in nanoseconds, and the log's metadata
   idlewise info machine.parquet --json
 
-Exit status: 0 even if the log has errors (`log validate` returns 1 for those); 2 if the file cannot be used.";
+Exit status: 0 even if the log has errors (`log validate` returns 1 for those); 2 if the file \
+cannot be used.";
 
 /// Show what an idle log or a recording holds, CPU by CPU, and whether it can be trusted
 ///

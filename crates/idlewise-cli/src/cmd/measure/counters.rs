@@ -49,11 +49,12 @@ Examples:
   # What this machine counts, and what it lacks; nothing is counted
   idlewise measure counters --list
 
-Counters of the processor need root, or perf_event_paranoid at 0 or below; those of the kernel
-(interrupts, requested idle states) need no rights. What the machine does not count is listed with the
-reason. `idlewise lab compare` compares two saved measurements.
+Counters of the processor need root, or perf_event_paranoid at 0 or below; those of the kernel \
+(interrupts, requested idle states) need no rights. What the machine does not count is listed with \
+the reason. `idlewise lab compare` compares two saved measurements.
 
-Exit status: COMMAND's, if it ended or outlasted the counting; otherwise 0, or 2 if nothing was counted.";
+Exit status: COMMAND's, if it ended or outlasted the counting; otherwise 0, or 2 if nothing was \
+counted.";
 
 /// Count what CPUs, cores and packages do: idle states, interrupts, energy
 ///

@@ -52,10 +52,11 @@ Examples:
   sudo idlewise measure residency --state C1E,C6 --interval-us 100,300,1000,3000
   idlewise measure residency --dry-run
 
-All CPUs with the same table are held in one state after another and woken at each interval, in rounds, while
-the energy of their packages is counted (RAPL, or a battery that discharges). A line through the energy of a
-wake-up period gives the power and what a wake-up costs; where the lines of two states cross is the shortest
-stay that pays. States are held and put back as by `measure states`. Everything else should rest meanwhile.
+All CPUs with the same table are held in one state after another and woken at each interval, in \
+rounds, while the energy of their packages is counted (RAPL, or a battery that discharges). A line \
+through the energy of a wake-up period gives the power and what a wake-up costs; where the lines \
+of two states cross is the shortest stay that saves energy. States are held and put back as by \
+`measure states`. Everything else should rest meanwhile.
 
 Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
 
@@ -70,13 +71,13 @@ Examples:
   # What would be done
   idlewise measure power --dry-run
 
-All CPUs with the same table are held in one state after another, and left alone, while the energy of their
-packages is counted (RAPL, or a battery that discharges). States are held and put back as by `measure states`.
-Everything else should rest meanwhile.
+All CPUs with the same table are held in one state after another, and left alone, while the energy \
+of their packages is counted (RAPL, or a battery that discharges). States are held and put back as \
+by `measure states`. Everything else should rest meanwhile.
 
 Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
 
-/// Measure how long a stay in each idle state must last to pay: what a target residency should be
+/// Measure how long a stay in each idle state must last to save energy: its target residency
 ///
 /// Wakes all CPUs periodically out of each state, counts the energy, and prints the break-even against the next
 /// shallower state with a 95 % interval, beside the target residency in the kernel's table. Needs root and

@@ -44,12 +44,12 @@ Examples:
   # Without the module: proxies, which include system calls and the scheduler
   idlewise measure ipi --by user-space
 
-A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, whatever ends
-it, SIGKILL included; `idlewise set status` shows them meanwhile.
-The kernel may refuse a state all the same, so `in state` says how often it was really entered.
+A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, \
+whatever ends it, SIGKILL included; `idlewise set status` shows them meanwhile. The kernel may \
+refuse a state all the same, so `in state` says how often it was really entered.
 
-The kernel module idlewise_bench (kernel/README.md) and root are needed, except for the proxies, whose
-tables and JSON have names of their own. Measure on an idle machine.
+The kernel module idlewise_bench (kernel/README.md) and root are needed, except for the proxies, \
+whose tables and JSON have names of their own. Measure on an idle machine.
 
 Ctrl-c ends it early and prints what there is.
 

@@ -30,8 +30,19 @@ use std::process::ExitCode;
 
 use crate::error::Result;
 
+const EXAMPLES: &str = "\
+Examples:
+  # How long CPUs take to leave each idle state, as a machine file
+  sudo idlewise measure states -o my-machine.toml
+
+  # How fast two threads switch
+  idlewise measure switch
+
+`idlewise measure COMMAND --help` has more.";
+
 /// Measure what wake-ups and switches cost on this machine, and count what its CPUs do
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Measure {
     #[command(subcommand)]
     what: What,

@@ -33,7 +33,7 @@ Examples:
   # From CPU 2 to CPU 3, as a quick look
   idlewise measure switch --cpu 2 --other 3 --slices 10
 
-Measure on an idle machine. It needs no rights and changes no settings. The threads belong to one
+Measure on an idle machine. It needs no rights and changes no settings. The threads belong to one \
 process, so the address space stays the same.
 
 Exit status: 0; 2 if nothing could be measured.";

@@ -38,12 +38,12 @@ Examples:
   # Without the module: from the timer to a thread, as cyclictest measures it
   sudo idlewise measure timer --by user-space
 
-A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, whatever ends
-it, SIGKILL included; `idlewise set status` shows them meanwhile.
-The kernel may refuse a state all the same, so `in state` says how often it was really entered.
+A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, \
+whatever ends it, SIGKILL included; `idlewise set status` shows them meanwhile. The kernel may \
+refuse a state all the same, so `in state` says how often it was really entered.
 
-The kernel module idlewise_bench (kernel/README.md) and root are needed, except for the proxy, whose
-tables and JSON have names of their own. Measure on an idle machine.
+The kernel module idlewise_bench (kernel/README.md) and root are needed, except for the proxy, \
+whose tables and JSON have names of their own. Measure on an idle machine.
 
 Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
 

@@ -44,10 +44,11 @@ Examples:
       -e sched:sched_wake_idle_without_ipi -e ipi:ipi_send_cpu -e ipi:ipi_send_cpumask sleep 10
   idlewise measure wakes --from trace.dat
 
-Works on any kernel with tracefs, without a module. What a kernel does not tell is unknown: before 6.4 no
-event says who sends an IPI. If idlewise_idle is loaded, its tracepoint tells what ended each stay.
+Works on any kernel with tracefs, without a module. What a kernel does not report is unknown: \
+before 6.4 no event says who sends an IPI. If idlewise_idle is loaded, its tracepoint says what \
+ended each stay.
 
-Exit status: 0, also after ctrl-c; 2 if nothing could be traced.";
+Exit status: 0, even after ctrl-c; 2 if nothing could be traced.";
 
 /// Count who wakes idle CPUs: by a store, by an interrupt, or as a free ride
 ///
@@ -73,7 +74,7 @@ pub struct Wakes {
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["duration", "buffer_kb"])]
     from: Option<PathBuf>,
 
-    /// Leave out what idlewise_idle tells, to see what follows from the kernel's own events
+    /// Leave out what idlewise_idle reports, to see what follows from the kernel's own events
     #[arg(long, conflicts_with = "from")]
     without_driver: bool,
 

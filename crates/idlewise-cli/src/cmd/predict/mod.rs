@@ -56,7 +56,7 @@ Examples:
   # The same on another machine's idle states, and the latency of one program
   idlewise predict run.dat --machine spr --governor menu --task nginx
 
-  # How long nginx takes to answer wrk, from what wakes wrk until nginx waits again
+  # Time per request: from what wakes wrk until the step of nginx that follows from it ends
   idlewise predict run.dat --governor menu --disable C6 --request 'wrk->nginx'
 
   # What would have happened, for replay and ui.perfetto.dev
@@ -65,15 +65,15 @@ Examples:
   # Clients that send again only after an answer
   idlewise predict run.dat --governor teo --arrivals closed
 
-Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad input, or if the
-recording does not reproduce itself.";
+Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad \
+input, or if the recording does not reproduce itself.";
 
 /// Predict what another governor or setting would do to a recorded workload
 ///
 /// Plays the recording's tasks on a simulated machine: each runs for as long as it ran, wakes whom it woke, and
-/// waits for what woke it. When that comes follows from the idle states. The recorded governor is played first
-/// and compared with the recording; what cannot reproduce itself is not predicted. Changes are against that
-/// run, with the lowest and highest of several replicates, which differ in when ticks come.
+/// waits for what woke it. The time of that wake-up follows from the idle states. The recorded governor is played
+/// first and compared with the recording; what cannot reproduce itself is not predicted. Changes are against
+/// that run, with the lowest and highest of several replicates, which differ in when ticks come.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu and teo")))]
 #[command(after_help = EXAMPLES)]

@@ -48,14 +48,14 @@ Examples:
   # Replay the recording under other governors
   idlewise replay trace.dat --governor menu --governor teo --governor oracle
 
-The result is a trace.dat, which trace-cmd and KernelShark can open; Perfetto can open the text that
-`trace-cmd report` makes from it. It also contains the machine's idle states, HZ, governor, CPU model,
-latency limits and kernel command line; `idlewise log anonymize` removes what must not be shared. Recording
-uses a tracing instance of its own and does not disturb other tracers. The instance is removed at the
-end; if the recorder is killed, the next recording removes it.
+The result is a trace.dat, which trace-cmd and KernelShark can open; Perfetto can open the text \
+that `trace-cmd report` makes from it. It also contains the machine's idle states, HZ, governor, \
+CPU model, latency limits and kernel command line; `idlewise log anonymize` removes what must not \
+be shared. Recording uses a tracing instance of its own and does not disturb other tracers. The \
+instance is removed at the end; if the recorder is killed, the next recording removes it.
 
-Exit status: COMMAND's, if it ended or outlasted the recording; otherwise 0, or 2 if nothing could be
-recorded.";
+Exit status: COMMAND's, if it ended or outlasted the recording; otherwise 0, or 2 if nothing could \
+be recorded.";
 
 /// Record what this machine's CPUs do when they are idle
 ///

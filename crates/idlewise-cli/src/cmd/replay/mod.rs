@@ -66,15 +66,15 @@ Examples:
   # Did the recording kernel's governor decide as ours does?
   idlewise replay server.parquet --check-recorded
 
-Exit status: 0; 1 if --check-recorded found decisions that differ (usual) or nothing to
-compare, or a governor's file crashed, looped or returned an invalid state; 2 on bad input.";
+Exit status: 0; 1 if --check-recorded found decisions that differ (usual) or nothing to compare, \
+or a governor's file crashed, looped or returned an invalid state; 2 on bad input.";
 
 /// Replay recorded idle gaps under any governor, on any machine's idle states
 ///
 /// Gaps come from the recording; delays are simulated, with the machine's exit latencies, which are
 /// worst cases. λ is the price of delay: at λ=1 a second of delay costs as much as a second of polling.
 #[derive(clap::Args)]
-#[command(mut_arg("governor", with_default("menu, menu+min, teo, ladder and bounds")))]
+#[command(mut_arg("governor", with_default("menu, menu+min, teo, ladder, simple rules, oracle")))]
 #[command(
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true,
@@ -98,7 +98,7 @@ pub struct Replay {
 
     /// Compare the recorded decisions with our port of the recorded governor
     ///
-    /// One decision for each gap; before each, our port is told what the recorded governor had done.
+    /// One decision for each gap; before each, our port learns what the recorded governor had done.
     /// docs/agreement.md has the figures to expect.
     #[arg(long, hide_short_help = true, conflicts_with_all = ["json", "csv", "write_log"])]
     check_recorded: bool,

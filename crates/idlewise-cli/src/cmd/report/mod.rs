@@ -52,15 +52,19 @@ Examples:
   idlewise report server.parquet --governor menu --governor menu+min --format mail \\
       --bundle https://example.org/evidence.tar.zst --commit 0001-cpuidle-menu.patch
 
-Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad input.";
+Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad \
+input.";
 
 /// Write one HTML page to look at: which governor, why, where and when
 ///
 /// The page is a single file. It needs no network and no server, and a policy inside it forbids
-/// everything but its own script. Without JavaScript it is its verdicts as text. In place of logs it
+/// everything but its own script. Without JavaScript it shows its verdicts as text. In place of logs it
 /// takes what `idlewise measure ... --json` saved; `idlewise lab study --report` makes such a page too.
 #[derive(clap::Args)]
-#[command(mut_arg("governor", with_default("menu, menu+min, teo, ladder and, on a page, bounds")))]
+#[command(mut_arg(
+    "governor",
+    with_default("menu, menu+min, teo, ladder and, on a page, simple rules and the oracle")
+))]
 #[command(mut_arg("csv", |option| option.hide(true)), mut_arg("by_log", |option| option.hide(true)))]
 #[command(after_help = EXAMPLES)]
 pub struct Report {

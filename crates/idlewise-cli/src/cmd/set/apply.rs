@@ -41,13 +41,13 @@ Examples:
   # As a service: in force until it is stopped
   sudo idlewise set apply --on-exit restore /etc/idlewise/settings.conf
 
-Settings: governor=NAME; STATE=off or STATE=on, for all CPUs or @CPUS; latency=TIME@CPUS, the
-longest exit latency allowed there (0us: polling only; none: no limit); latency=TIME for the whole
-machine, which a process in the background holds. All are set, or none. The old values are written
-to /run/idlewise first, so that `idlewise set revert` can always restore them. Several
-commands can limit the same CPU: the smallest limit counts. A reboot undoes everything.
+Settings: governor=NAME; STATE=off or STATE=on, for all CPUs or @CPUS; latency=TIME@CPUS, the \
+longest exit latency allowed there (0us: polling only; none: no limit); latency=TIME for the whole \
+machine, which a process in the background holds. All are set, or none. The old values are written \
+to /run/idlewise first, so that `idlewise set revert` can always restore them. Several commands \
+can limit the same CPU: the smallest limit counts. A reboot undoes everything.
 
-Exit status: 0 on success; 1 if a file could not be restored with --on-exit restore; 2 on an
+Exit status: 0 on success; 1 if a file could not be restored with --on-exit restore; 2 on an \
 error, in which case nothing was changed, unless the message names what could not be undone.";
 
 /// Apply settings: all of them or none
@@ -71,7 +71,7 @@ pub struct Apply {
     reason: Option<String>,
 
     /// Keep running until SIGTERM or ctrl-c, then keep the settings or restore the previous values
-    #[arg(long, value_enum, conflicts_with = "dry_run")]
+    #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "dry_run")]
     on_exit: Option<OnExit>,
 
     /// Only print what would be written

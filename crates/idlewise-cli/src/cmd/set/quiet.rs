@@ -37,14 +37,14 @@ Examples:
   # COMMAND as yourself
   sudo idlewise set quiet -- runuser -u \"$USER\" -- ./benchmark
 
-The limit is a latency limit of each CPU (PM QoS): states with a longer exit latency are not
-entered. Other limits stay in force, and the smallest counts. Without --cpus it applies to the
-CPUs that COMMAND may run on (affinity, cpuset). When COMMAND ends, or idlewise is killed, the old
-limits are restored. Lines on standard error say how often these CPUs woke from idle and how busy
+The limit is a latency limit of each CPU (PM QoS): states with a longer exit latency are not \
+entered. Other limits stay in force, and the smallest counts. Without --cpus it applies to the \
+CPUs that COMMAND may run on (affinity, cpuset). When COMMAND ends, or idlewise is killed, the old \
+limits are restored. Lines on standard error say how often these CPUs woke from idle and how busy \
 they were before, during and after the run.
 
-Exit status: COMMAND's; 128 and the signal's number if one ended it; 127 if there is no such
-command, 126 if it cannot be executed; 2 if the limit could not be set, and COMMAND was not
+Exit status: COMMAND's; 128 and the signal's number if one ended it; 127 if there is no such \
+command, 126 if it cannot be executed; 2 if the limit could not be set, and COMMAND was not \
 started. Signals are passed on.";
 
 /// Limit the exit latency of CPUs while a command runs

@@ -34,10 +34,10 @@ Examples:
   # Only what `set status` shows under number 3
   sudo idlewise set revert 3
 
-A file that another program has changed since is left alone, and named. If this command is
+A file that another program has changed since is left alone, and named. If this command is \
 interrupted, run it again.
 
-Exit status: 0; 1 if another program has changed a file since, one is gone, or one could not be
+Exit status: 0; 1 if another program has changed a file since, one is gone, or one could not be \
 written; 2 on other errors.";
 
 /// Restore what was there before settings were applied

@@ -21,13 +21,13 @@ Examples:
   idlewise set status
   idlewise set status --json
 
-Shows what idlewise has set, for whom, since when and until when; what others have changed of it since; and which
-settings differ from the kernel's defaults without idlewise. Root also sees which processes hold the whole machine's
-latency limit (/dev/cpu_dma_latency).
+Shows what idlewise has set, by which command, since when and until when; what others have changed \
+of it since; and which settings differ from the kernel's defaults without idlewise. Root also sees \
+which processes hold the whole machine's latency limit (/dev/cpu_dma_latency).
 
 Exit status: 0, or 2 if the journal is damaged.";
 
-/// Show what is set, by whom, since when and until when
+/// Show what is set, by which command, since when and until when
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Status {

@@ -40,7 +40,7 @@ const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 /// Compare our governors with the logged decisions of real kernels, row by row
 ///
 /// A log is CSV, xz-compressed or not; conformance/decisions/README.md defines it. Its name,
-/// <kernel>-<governor>-<table>-hz<HZ>, tells the governor, the table and HZ unless flags do.
+/// <kernel>-<governor>-<table>-hz<HZ>, gives the governor, the table and HZ unless flags do.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Decisions {

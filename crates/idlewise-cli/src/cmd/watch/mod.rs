@@ -66,14 +66,16 @@ Examples:
   # Sums of packages instead of each CPU, for a machine with hundreds of them
   sudo idlewise watch --serve 127.0.0.1:9737 --group package
 
-Everybody may watch. Only root sees the latency limit of the whole machine, package states and power, and
-can record with the key r. If standard output is no terminal, or TERM is dumb, it prints one table and ends.
-Nothing is changed on the machine. NO_COLOR turns colours off; bars can be read without them.
+Everybody may watch. Only root sees the latency limit of the whole machine, package states and \
+power, and can record with the key r. If standard output isn't a terminal, or TERM is dumb, it \
+prints one table and ends. Nothing is changed on the machine. NO_COLOR turns colours off; bars can \
+be read without them.
 
-The kernel counts a stay in an idle state when it ends. Until then, its time is shown as a dot in the bars.
-Waiting is entries times the exit latency that the driver declares, a worst case; it is not measured.
+The kernel counts a stay in an idle state when it ends. Until then, its time is shown as a dot in \
+the bars. Waiting is entries times the exit latency that the driver declares, a worst case; it is \
+not measured.
 
-Exit status: 0, also after ctrl-c; 2 if there is nothing to watch or the port can't be used.";
+Exit status: 0, even after ctrl-c; 2 if there is nothing to watch or the port can't be used.";
 
 /// Watch what idle CPUs do: time by state, wake-ups, misses, latency limits
 ///
@@ -119,7 +121,8 @@ pub struct Watch {
     #[arg(long, requires = "serve")]
     allow_remote: bool,
 
-    /// Let clients call the server of --serve by this name too, as `Host` of HTTP; names but localhost are refused
+    /// Let clients call the server of --serve by this name too, as `Host` of HTTP; other names except localhost
+    /// are refused
     #[arg(long, value_name = "NAME", requires = "serve", value_parser = serve::host_name)]
     allow_host: Vec<String>,
 

@@ -48,7 +48,7 @@ const MEASURED: &str = "measured";
 
 const EXAMPLES: &str = "\
 Examples:
-  # Watch this machine for ten seconds: no trace, no root
+  # Watch this machine for ten seconds: no recording, no root
   idlewise why
 
   # For a minute, only four CPUs
@@ -69,24 +69,24 @@ Examples:
   # For the textfile collector of node_exporter, from a timer; the file's name must end in .prom
   idlewise why -d 60 --textfile /var/lib/prometheus/node-exporter/idlewise.prom
 
-The kernel counts how often and how long each CPU was in each idle state, and how often that was too
-deep or too shallow. Stays × exit latency is the most that wake-ups can have waited for exits. What
-another state would change is computed from these counts, not measured. docs/why.md says what counts
-can and cannot tell.
+The kernel counts how often and how long each CPU was in each idle state, and how often that was \
+too deep or too shallow. Stays × exit latency is the most that wake-ups can have waited for exits. \
+What another state would change is computed from these counts, not measured. docs/why.md says what \
+counts can and cannot show.
 
-Conditions of --fail-if are judged over all watched CPUs; each that fails is printed. too-deep and
-too-shallow are shares of all stays, residency:STATE is a share of time, and wake-latency is the longest
-exit latency, as shown in the table, of the states that were entered. too-deep=8%
-means too-deep>8%; residency:C6=20% means residency:C6<20%. Quote '>' and '<', which a shell takes for
+Conditions of --fail-if are judged over all watched CPUs; each that holds is printed. too-deep and \
+too-shallow are shares of all stays, residency:STATE is a share of time, and wake-latency is the \
+longest exit latency (as in the table) of a state entered, however rarely. too-deep=8% means \
+too-deep>8%; residency:C6=20% means residency:C6<20%. Quote '>' and '<', which a shell takes for \
 redirections.
 
-Exit status: 0, whatever was found; 1 if a condition of --fail-if failed; 2 if a condition is wrong, if
-all CPUs were busy all the time, or too busy to judge a condition, if the kernel does not count idle states
-here, or if nothing was counted.";
+Exit status: 0, whatever was found; 1 if a condition of --fail-if holds; 2 if a condition is \
+wrong, if all CPUs were busy all the time, or too busy to judge a condition, if the kernel does \
+not count idle states here, or if nothing was counted.";
 
 /// Say what this machine's idle states cost, from the kernel's own counts
 ///
-/// Needs no trace, and no root where /sys can be read. Ctrl-c ends early and prints what was seen.
+/// Needs no recording, and no root where /sys can be read. Ctrl-c ends early and prints what was seen.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Why {

@@ -62,17 +62,18 @@ Examples:
   sudo idlewise measure states --json > before.json
   idlewise lab compare before.json after.json
 
-A CPU is held in one state by disabling its others in sysfs, and those of its SMT siblings. They are put
-back at the end, whatever ends it, SIGKILL included; `idlewise set status` shows them meanwhile. Another
-CPU wakes it at random distances: a thread there by a futex or, where the kernel module idlewise_bench is
-loaded, the CPU itself by an IPI (--by). The kernel's counts say which states the CPU left; wakes out of others do
-not count, nor do those that firmware interrupted (SMIs, if /dev/cpu/N/msr can be read) or that the waker
-launched late.
+A CPU is held in one state by disabling its others in sysfs, and those of its SMT siblings. They \
+are put back at the end, whatever ends it, SIGKILL included; `idlewise set status` shows them \
+meanwhile. Another CPU wakes it at random distances: a thread there by a futex or, where the \
+kernel module idlewise_bench is loaded, the CPU itself by an IPI (--by). The kernel's counts say \
+which states the CPU left; wakes out of others do not count, nor do those that firmware \
+interrupted (SMIs, if /dev/cpu/N/msr can be read) or that the waker launched late.
 
-The same wake of the CPU while it polls is subtracted. The waker is awake, so states of its package are not
-in the figures: name a --target in another package for these.
+The same wake of the CPU while it polls is subtracted. The waker is awake, so states of its \
+package are not in the figures: name a --target in another package for these.
 
-Exit status: 0; 1 if no wake can be used; 130 if a signal ended it; 2 if nothing could be measured.";
+Exit status: 0; 1 if no wake can be used; 130 if a signal ended it; 2 if nothing could be \
+measured.";
 
 /// What wakes CPUs.
 #[derive(Clone, Copy, clap::ValueEnum)]
