@@ -114,13 +114,16 @@ fn part(document: &Value, about: &str) -> Value {
     }
 }
 
+/// A smaller difference shows nothing, as a share of the baseline.
+const LEAST: f64 = 0.005;
+
 /// Whether a value differs from another as it should.
 fn is_so(change: Change, value: &Value, baseline: &Value) -> bool {
     let numbers = value.as_f64().zip(baseline.as_f64());
     match change {
         Change::Other => value != baseline,
-        Change::Less => numbers.is_some_and(|(value, baseline)| value < baseline),
-        Change::More => numbers.is_some_and(|(value, baseline)| value > baseline),
+        Change::Less => numbers.is_some_and(|(value, baseline)| value < baseline * (1.0 - LEAST)),
+        Change::More => numbers.is_some_and(|(value, baseline)| value > baseline * (1.0 + LEAST)),
     }
 }
 

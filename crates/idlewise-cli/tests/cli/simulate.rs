@@ -16,6 +16,30 @@ fn row<'a>(document: &'a Value, table: &str, wanted: &[(&str, &str)]) -> &'a Val
         .unwrap_or_else(|| panic!("no {wanted:?} in {rows:?}"))
 }
 
+/// Events that take no time must not follow each other for ever. 5 ms once took 6 s.
+#[test]
+fn no_workload_runs_away_where_something_takes_no_time() {
+    for workload in WORKLOADS {
+        for zeros in
+            [&["irq_entry_ns=0"][..], &["irq_entry_ns=0", "switch_ns=0", "ipi_receive_ns=0"]]
+        {
+            let line = [
+                "lab",
+                "simulate",
+                "spr",
+                workload.name,
+                "--duration-ms",
+                "5",
+                "--governor",
+                "menu",
+            ];
+            let set = [&["event_limit=1000000"], zeros].concat();
+            let set = set.into_iter().flat_map(|set| ["--set", set]);
+            stdout(&line.into_iter().chain(set).collect::<Vec<_>>());
+        }
+    }
+}
+
 #[test]
 fn prints_governors_side_by_side_and_fits_the_screen() {
     let text = stdout(&[&["lab", "simulate", "spr", "tcp-lat"][..], &SHORT].concat());

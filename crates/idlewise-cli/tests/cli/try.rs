@@ -104,6 +104,16 @@ impl Machine {
     }
 }
 
+/// Beyond twelve blocks the outcomes of chance are drawn: anew each time, by a seed that is printed.
+#[test]
+fn the_seed_is_drawn_and_said() {
+    let machine = Machine::new();
+    let bench = machine.bench(0, 100, 1);
+    let seed = |_| machine.judged(&bench, &["--rounds", "28"]).1["seed"].as_u64().unwrap();
+    let seeds: std::collections::BTreeSet<u64> = (0..2).map(seed).collect();
+    assert_eq!(seeds.len(), 2, "48 bits are not drawn twice");
+}
+
 #[test]
 fn finds_a_planted_3_percent_in_at_most_40_rounds() {
     let machine = Machine::new();
