@@ -6,6 +6,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use idlewise_lab::input::NamedLog;
+use idlewise_lab::target::in_use;
+use idlewise_linux::resolve;
 use idlewise_plugin::{Confinement, GovernorSource, Kernel};
 
 use crate::error::{Failure, Result};
@@ -102,6 +105,19 @@ impl GovernorArguments {
             true => names.iter().map(|name| Choice::parse(name)).collect(),
             false => self.choices(),
         }
+    }
+
+    /// Adds the governor that was in use while the logs were recorded to the default ones, if it is not among them.
+    pub fn with_in_use(&self, mut choices: Vec<Choice>, logs: &[NamedLog]) -> Result<Vec<Choice>> {
+        let in_use = in_use(logs, None);
+        let is_missing = self.is_empty()
+            && in_use.is_recorded
+            && resolve(&in_use.exact).is_some()
+            && !choices.iter().any(|choice| choice.name() == in_use.name);
+        if is_missing {
+            choices.insert(0, Choice::parse(&in_use.exact)?);
+        }
+        Ok(choices)
     }
 
     /// Finds or compiles each governor.

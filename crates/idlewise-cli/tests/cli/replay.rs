@@ -88,6 +88,27 @@ fn who_breaks_the_rules_is_named_wherever_governors_are_compared() {
     );
 }
 
+/// A guest records under haltpoll, which is not among the default governors.
+#[test]
+fn the_governor_in_use_is_replayed_without_being_asked_for() {
+    let own = crate::folder();
+    let log = own.path().join("guest.parquet").display().to_string();
+    let idle = crate::root().join("traces/a-idle.parquet").display().to_string();
+    let under = ["--machine", "spr", "--governor", "haltpoll", "--write-log", &log];
+    stdout(&[&["replay", &idle], &under[..]].concat());
+    let governors = |more: &[&str]| -> Vec<String> {
+        let document = json(&[&["replay", &log, "--json"], more].concat());
+        let rows = document["rows"].as_array().unwrap().iter();
+        rows.map(|row| row["governor"].as_str().unwrap().to_owned()).collect()
+    };
+    let by_default = governors(&[]);
+    assert!(by_default[0].starts_with("haltpoll") && by_default.len() > 4, "{by_default:?}");
+    assert!(by_default.contains(&"menu".to_owned()), "{by_default:?}");
+    assert_eq!(governors(&["--governor", "teo"])[0], "teo", "only what was asked for");
+    let text = stdout(&["replay", &log]);
+    assert!(!text.contains("was not replayed") && text.contains("instead of haltpoll"), "{text}");
+}
+
 /// haltpoll obeys no limit but 0, in the kernel too, so the 370 us of cpu-sleep looked like a saving of 92 %.
 #[test]
 fn a_governor_that_breaks_the_latency_limit_is_no_alternative() {

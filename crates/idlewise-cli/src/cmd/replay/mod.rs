@@ -74,7 +74,10 @@ or a governor's file crashed, looped or returned an invalid state; 2 on bad inpu
 /// Gaps come from the recording; delays are simulated, with the machine's exit latencies, which are
 /// worst cases. λ is the price of delay: at λ=1 a second of delay costs as much as a second of polling.
 #[derive(clap::Args)]
-#[command(mut_arg("governor", with_default("menu, menu+min, teo, ladder, simple rules, oracle")))]
+#[command(mut_arg(
+    "governor",
+    with_default("menu, menu+min, teo, ladder, simple rules, oracle and the recorded one")
+))]
 #[command(
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true,
@@ -153,6 +156,8 @@ impl Replay {
         if !self.shared.json && !self.shared.csv {
             must_have_gaps(&logs)?;
         }
+        let choices = self.governors.with_in_use(choices.clone(), &logs)?;
+        let machines = self.shared.machines(&choices)?;
         let Targets { targets, assumed } = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
         let prices = self.shared.prices();
         let topology = self.joining.topology()?;

@@ -129,12 +129,13 @@ impl Report {
         // Check names, and whether the file may be written, before reading anything.
         let choices = governors::distinct(self.governors.choices_or(&governors::standard())?);
         governors::must_decide(&choices)?;
-        let machines = self.shared.machines(&choices)?;
+        self.shared.machines(&choices)?;
         let inputs = self.shared.inputs(&self.governors);
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         let output = output::create(self.page_path(), self.force, &inputs)?;
         let logs = self.shared.open_logs()?;
-        let on = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
+        let choices = self.governors.with_in_use(choices.clone(), &logs)?;
+        let on = self.shared.machines(&choices)?.on_logs(&logs, &MACHINES_DEFAULT)?;
         let page = self.page(&logs, &on, &choices)?;
         let report = output::report_of(&output);
         let html = page.to_html();
