@@ -230,8 +230,9 @@ fn best(table: &Table, index: usize) -> Vec<bool> {
 }
 
 /// Makes the columns fit, and returns the headings of those that were dropped, in order.
-fn fit(layouts: &mut Vec<Layout>, width: usize) -> Vec<&'static str> {
-    let mut hidden: Vec<(usize, &'static str)> = Vec::new();
+fn fit(layouts: &mut Vec<Layout>, width: usize) -> Vec<String> {
+    let names = names(layouts);
+    let mut hidden: Vec<usize> = Vec::new();
     let mut places: Vec<usize> = (0..layouts.len()).collect();
     loop {
         shrink(layouts, width);
@@ -244,10 +245,24 @@ fn fit(layouts: &mut Vec<Layout>, width: usize) -> Vec<&'static str> {
         };
         let last = layouts.iter().rposition(|layout| layout.column.priority == priority);
         let last = last.expect("the priority was taken from the list");
-        hidden.push((places.remove(last), layouts.remove(last).column.heading));
+        hidden.push(places.remove(last));
+        layouts.remove(last);
     }
     hidden.sort_unstable();
-    hidden.into_iter().map(|(_, heading)| heading).collect()
+    hidden.into_iter().map(|place| names[place].clone()).collect()
+}
+
+/// The headings, those of an interval's ends with that of the column before them: `power from`.
+fn names(layouts: &[Layout]) -> Vec<String> {
+    let mut main = "";
+    let name = |layout: &Layout| match layout.column.heading {
+        end @ ("from" | "to" | "lowest" | "highest") => format!("{main} {end}").trim().to_owned(),
+        heading => {
+            main = heading;
+            heading.to_owned()
+        }
+    };
+    layouts.iter().map(name).collect()
 }
 
 /// Narrows the widest text column step by step until the table fits or no text can be cut.
@@ -428,6 +443,22 @@ Not shown at this width: stays
 that fit, note (--json has
 all).
 "
+        );
+    }
+
+    /// `from, to` alone does not say of what.
+    #[test]
+    fn the_ends_of_an_interval_are_named_with_what_they_are_of() {
+        const POWER: C = C::count("power", "power", |row| row[1].clone()).means("Power.");
+        const LOW: C = C::count("low", "from", |row| row[2].clone()).means("Low.").detail();
+        const HIGH: C = C::count("high", "to", |row| row[3].clone()).means("High.").detail();
+        let row: [Value; 4] = ["menu".into(), 1_u64.into(), 1_u64.into(), 2_u64.into()];
+        let table = untitled(&[GOVERNOR, POWER, LOW, HIGH], [Values::from(row)]);
+        let text = table.to_text(&style(18));
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            text.ends_with("Not shown at this width: power from, power to (--json has all)."),
+            "{text}"
         );
     }
 
