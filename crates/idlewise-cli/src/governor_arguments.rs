@@ -110,12 +110,15 @@ impl GovernorArguments {
     /// Adds the governor that was in use while the logs were recorded to the default ones, if it is not among them.
     pub fn with_in_use(&self, mut choices: Vec<Choice>, logs: &[NamedLog]) -> Result<Vec<Choice>> {
         let in_use = in_use(logs, None);
-        let is_missing = self.is_empty()
-            && in_use.is_recorded
-            && resolve(&in_use.exact).is_some()
-            && !choices.iter().any(|choice| choice.name() == in_use.name);
-        if is_missing {
-            choices.insert(0, Choice::parse(&in_use.exact)?);
+        // `menu` stands for one version of it.
+        let is_it = |choice: &Choice| {
+            let name = choice.name();
+            name == in_use.exact || resolve(&name).is_some_and(|spec| spec.id == in_use.exact)
+        };
+        let is_missing = self.is_empty() && in_use.is_recorded && !choices.iter().any(is_it);
+        // A governor that nobody knows here is left to the verdict, which names it.
+        if let (true, Ok(choice)) = (is_missing, Choice::parse(&in_use.exact)) {
+            choices.insert(0, choice);
         }
         Ok(choices)
     }

@@ -188,8 +188,19 @@ impl Tail {
         }
     }
 
+    /// A tail that may be longer by less than is printed is not worse.
     fn side(self) -> Side {
-        Side::of(self.change_ns, self.before_ns as f64)
+        match Side::of(self.change_ns, self.before_ns as f64) {
+            Side::Unsure if self.is_printed_alike() => Side::Equal,
+            side => side,
+        }
+    }
+
+    /// Whether it and the longest that it may be are printed as what it was.
+    fn is_printed_alike(self) -> bool {
+        let most_ns = self.change_ns.high().map(|high| self.before_ns as f64 + high);
+        let before = time(self.before_ns as f64);
+        time(self.ns as f64) == before && most_ns.is_some_and(|most_ns| time(most_ns) == before)
     }
 
     /// `p99 1 us → 290 us`.
@@ -520,7 +531,10 @@ impl Judgement {
         });
         let power_side = self.power_side();
         let in_words = |is_gain: bool| {
-            let delay = self.tail_text(|tail| (tail.side() == Side::Better) == is_gain);
+            let delay = self.tail_text(|tail| match is_gain {
+                true => tail.side() == Side::Better,
+                false => !tail.side().is_no_worse(),
+            });
             let delay = (!delay.is_empty()).then(|| format!("delay {delay}"));
             // The same power is worth a word only where nothing else is on that side.
             let is_shown = (power_side == Side::Better) == is_gain
@@ -871,7 +885,7 @@ fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
             (true, _) if wishes.slos.is_empty() && row.is_trade() => "trade",
             (true, Some(_)) => "pays",
             (true, None) if !keeps_now => "keeps the limits",
-            (true, None) if wishes.slos.is_empty() && !row.power_side().is_no_worse() => {
+            (true, None) if wishes.slos.is_empty() && row.power_side() == Side::Worse => {
                 "costs power, tail no better"
             }
             (true, None) => "nothing gained for sure",

@@ -190,7 +190,7 @@ impl<'o, 'a> Judged<'o, 'a> {
             base,
             other,
             is_in_use: found.is_some(),
-            was_replayed: in_use.among(&all).is_some(),
+            was_replayed: in_use.among(&group.iter().collect::<Vec<_>>()).is_some(),
             is_cheaper: other.as_ref().is_some_and(is_cheaper),
             is_better: better.is_some(),
         })

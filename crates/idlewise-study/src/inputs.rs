@@ -62,7 +62,7 @@ impl Input {
     }
 
     /// The values that may be set: plausible ones, and those within a factor of 1,000, as far as they mean
-    /// something: a share is at most 1, and a thing that is counted is at least 1.
+    /// something: a share is at most 1, and a count or a multiple is at least 1.
     pub fn allowed(&self) -> RangeInclusive<f64> {
         if self.unit == "Hz" {
             return 10.0..=10_000.0;
@@ -71,7 +71,8 @@ impl Input {
         let is_share = self.unit.is_empty() && low >= 0.0 && high <= 1.0;
         let low = if low > 0.0 { low / 1e3 } else { low * 1e3 };
         let high = if high > 0.0 { high * 1e3 } else { high / 1e3 };
-        match (is_share, self.is_whole()) {
+        let is_multiple = self.unit.is_empty() && *self.plausible.start() >= 1.0;
+        match (is_share, is_multiple || self.is_whole()) {
             (true, _) => low..=high.min(1.0),
             (false, true) => low.max(1.0)..=high,
             (false, false) => low..=high,
@@ -181,7 +182,8 @@ mod tests {
         };
         assert_eq!(of(0.5, 1.0, ""), (0.0005..=1.0, false), "a share");
         assert_eq!(of(1.0, 4.0, ""), (1.0..=4_000.0, true), "a count");
-        assert_eq!(of(1.5, 4.0, ""), (0.0015..=4_000.0, false), "a ratio");
+        assert_eq!(of(1.5, 4.0, ""), (1.0..=4_000.0, false), "a multiple");
+        assert_eq!(of(0.5, 4.0, ""), (0.0005..=4_000.0, false), "a ratio");
         assert_eq!(of(100.0, 1_000.0, "Hz"), (10.0..=10_000.0, true));
         assert_eq!(allowed(-19.0, -17.0), -19_000.0..=-0.017);
     }

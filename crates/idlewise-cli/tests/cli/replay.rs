@@ -107,6 +107,26 @@ fn the_governor_in_use_is_replayed_without_being_asked_for() {
     assert_eq!(governors(&["--governor", "teo"])[0], "teo", "only what was asked for");
     let text = stdout(&["replay", &log]);
     assert!(!text.contains("was not replayed") && text.contains("instead of haltpoll"), "{text}");
+    // Its version counts; what is no port, or a bound, too; and nothing is there twice.
+    for (in_use, count) in [
+        ("menu-7.2", 9),
+        ("menu-6.12", 8),
+        ("menu", 8),
+        ("hazard", 9),
+        ("fixed=C1", 9),
+        ("deepest", 8),
+    ] {
+        let log = own.path().join(format!("{in_use}.parquet")).display().to_string();
+        let under = ["--machine", "spr", "--governor", in_use, "--write-log", &log];
+        stdout(&[&["replay", &idle], &under[..]].concat());
+        let document = json(&["replay", &log, "--json"]);
+        let rows = document["rows"].as_array().unwrap();
+        let decided =
+            rows.iter().filter(|row| !row["governor"].as_str().unwrap().starts_with("oracle"));
+        assert_eq!(decided.count() + 1, count, "{in_use}: {document:#}");
+        let text = stdout(&["replay", &log]);
+        assert!(!text.contains("was not replayed"), "{in_use}: {text}");
+    }
 }
 
 /// haltpoll obeys no limit but 0, in the kernel too, so the 370 us of cpu-sleep looked like a saving of 92 %.

@@ -277,6 +277,7 @@ fn a_judgement_says_what_its_figures_say() {
             "do not catch the CPU in stop0_lite",
             "until its next event",
         ),
+        ("promotion", "burst_jitter_us=20", "not stuck after all bursts", "and nothing else"),
         ("promotion", "burst_count=1", "do not catch the CPU in stop0_lite", "SMT folding gives"),
         (
             "promotion",
@@ -362,6 +363,7 @@ fn lists_what_may_be_set_and_refuses_the_rest() {
         ("menu-min", "hz=3", "a whole number from 10 to 10000 Hz"),
         ("menu-min", "hz=0", "a whole number from 10 to 10000 Hz"),
         ("promotion", "smt2_speed=2", "a number from 0.0006 to 1"),
+        ("c02", "latency_spread=0.99", "a number from 1 to 4000"),
     ] {
         assert_refused(&["lab", "study", study, "--set", set], &[&format!("expected {expected}")]);
     }

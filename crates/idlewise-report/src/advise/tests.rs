@@ -142,7 +142,7 @@ fn a_longer_delay_beyond_the_99th_percentile_is_a_price() {
     let advice = advice_beside(&before, &candidates, priced(0.0));
     assert_eq!((advice.outcome(), advice.choices().len()), (&Outcome::LeaveAlone, 1));
     let text = advice.rows[1].choice();
-    assert!(text.ends_with("delay p99 2 us → 2 us, worst 2 us → 290 us"), "{text}");
+    assert!(text.ends_with("at the price of delay worst 2 us → 290 us"), "{text}");
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn body(found: &Findings) -> Body {
                 way_out(to_stop2, |to| format!("{} us in {}", mean(to), rounds(to))),
                 ROUND_COUNT * us(headline.timer_to_stop2_ns);
             "{} Three siblings gain {}, because a core with three threads is assumed to run as slowly as one with four. The timers cost the idle CPU {} us a burst, at {} us each.",
-                folding_text(given_back_ratio(headline), &quiet),
+                folding_text(given_back_ratio(headline), 1.0 / inputs.smt2_speed - 1.0, &quiet),
                 percent(timer_siblings.three / stopped_siblings.three - 1.0),
                 short(timer.promotions_a_burst * cost_us), short(cost_us);
         },
@@ -187,10 +187,18 @@ fn way_out(escape: &Escape, text: impl FnOnce(&Escape) -> String) -> String {
     }
 }
 
-fn folding_text(given_back_ratio: f64, quiet: &str) -> String {
-    match given_back_ratio.abs() < 0.000_5 {
-        true => format!("One computing sibling gains nothing (bursts {quiet} apart)."),
-        false => format!(
+/// `whole_ratio` is what a thread gains that has its core alone.
+fn folding_text(given_back_ratio: f64, whole_ratio: f64, quiet: &str) -> String {
+    match given_back_ratio {
+        ratio if ratio.abs() < 0.000_5 => {
+            format!("One computing sibling gains nothing (bursts {quiet} apart).")
+        }
+        ratio if (ratio - whole_ratio).abs() > 0.05 => format!(
+            "SMT folding gives one computing sibling {} (bursts {quiet} apart), and not the {} of a thread that has its core alone: the CPU is not stuck after all bursts.",
+            percent(ratio),
+            percent(whole_ratio)
+        ),
+        _ => format!(
             "SMT folding gives one computing sibling {} over the stuck case, which is the assumed speed of two threads and nothing else (bursts {quiet} apart).",
             percent(given_back_ratio)
         ),
