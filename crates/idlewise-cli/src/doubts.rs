@@ -4,7 +4,7 @@ use idlewise_report::{Notes, NotesForm};
 
 #[derive(clap::Args, Clone, Copy)]
 pub struct ShownDoubts {
-    /// Print all bases and doubts in full, including minor ones (which change no governor's cost by more than about 1 %)
+    /// Print all assumptions and doubts in full, including minor ones (which change no governor's cost by more than about 1 %)
     #[arg(long)]
     doubts: bool,
 }

@@ -322,7 +322,7 @@ pub fn by_log_table(title: &str, outcomes: &[Outcome<'_>], prices: &[Price]) -> 
     });
     let at =
         prices.get(price_index).map_or_else(String::new, |price| format!(", at {}", short(*price)));
-    Table::new(&format!("{title}{at}"), &by_log_columns(), rows)
+    Table::new(format!("{title}{at}"), &by_log_columns(), rows)
 }
 
 /// The price that the sentences use: the middle one.

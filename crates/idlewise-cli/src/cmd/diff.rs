@@ -61,7 +61,7 @@ state; 2 on bad input.";
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu and menu+min")))]
 #[command(mut_arg("lambda_mw", |arg| arg.help(
-    "The price of delay in mW: the power that a second of delay is worth [default: ¼ × polling power; the \
+    "The price of delay in mW: a second of delay costs this many mJ [default: ¼ × polling power; the \
      summary also shows 0 and 1 ×]"
 )))]
 #[command(mut_arg("by_log", |arg| arg.help("Print one table for each log instead")))]

@@ -54,8 +54,8 @@ CPU model, latency limits and kernel command line; `idlewise log anonymize` remo
 be shared. Recording uses a tracing instance of its own and does not disturb other tracers. The \
 instance is removed at the end; if the recorder is killed, the next recording removes it.
 
-Exit status: COMMAND's, if it ended or outlasted the recording; otherwise 0, or 2 if nothing could \
-be recorded.";
+Exit status: COMMAND's, even if it ran longer than the recording; 0 without COMMAND, or after \
+ctrl-c; 2 if nothing could be recorded.";
 
 /// Record what this machine's CPUs do when they are idle
 ///

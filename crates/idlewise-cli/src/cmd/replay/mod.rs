@@ -101,7 +101,7 @@ pub struct Replay {
 
     /// Compare the recorded decisions with our port of the recorded governor
     ///
-    /// One decision for each gap; before each, our port learns what the recorded governor had done.
+    /// Our port makes one decision for each gap, knowing what the recorded governor did before.
     /// docs/agreement.md has the figures to expect.
     #[arg(long, hide_short_help = true, conflicts_with_all = ["json", "csv", "write_log"])]
     check_recorded: bool,

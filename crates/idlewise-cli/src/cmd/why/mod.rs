@@ -76,12 +76,11 @@ counts can and cannot show.
 
 Conditions of --fail-if are judged over all watched CPUs; each that holds is printed. too-deep and \
 too-shallow are shares of all stays, residency:STATE is a share of time, and wake-latency is the \
-longest exit latency (as in the table) of a state entered, however rarely. too-deep=8% means \
-too-deep>8%; residency:C6=20% means residency:C6<20%. Quote '>' and '<', which a shell takes for \
-redirections.
+longest exit latency (as in the table) of a state entered, however rarely. Quote '>' and \
+'<', or write '=' instead: too-deep=8% means too-deep>8%; residency:C6=20% means residency:C6<20%.
 
 Exit status: 0, whatever was found; 1 if a condition of --fail-if holds; 2 if a condition is \
-wrong, if all CPUs were busy all the time, or too busy to judge a condition, if the kernel does \
+invalid, if all CPUs were busy all the time, or too busy to judge a condition, if the kernel does \
 not count idle states here, or if nothing was counted.";
 
 /// Say what this machine's idle states cost, from the kernel's own counts
