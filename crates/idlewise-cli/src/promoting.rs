@@ -8,7 +8,7 @@ pub struct Promoting {
     ///
     /// The timer takes the next enabled state's target residency plus twice its exit latency, as in
     /// the auto-promotion patch of 2019 and the `promote=` parameter of our kernel module. States are
-    /// names or indices; machine files have the flag auto-promote.
+    /// names or indices; machine files can set auto-promote.
     #[arg(
         long = "promote",
         hide_short_help = true,

@@ -25,7 +25,7 @@ use crate::unpack::Unpacking;
 
 #[derive(clap::Args)]
 pub struct ReplayArguments {
-    /// Idle logs or recordings (perf.data, trace.dat) [default: the bundled logs]
+    /// Idle logs (.parquet) or recordings (perf.data, trace.dat) [default: the bundled logs]
     pub logs: Vec<PathBuf>,
 
     /// Machines by name or file, or `recorded` [default: recorded; if unknown, spr and milan]
@@ -66,7 +66,7 @@ pub struct ReplayArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pub hz: Option<u32>,
 
-    /// How long a CPU runs for a tick, in ns, at most a second (assumed)
+    /// Assumed time that a CPU runs for a tick, in ns, at most a second
     #[arg(long, hide_short_help = true, value_name = "NS", default_value_t = DEFAULT_TICK_WORK_NS, value_parser = clap::value_parser!(u64).range(0..=TICK_WORK_MAX_NS))]
     pub tick_work_ns: u64,
 

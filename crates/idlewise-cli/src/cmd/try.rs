@@ -49,7 +49,7 @@ Examples:
 
 A round is one run of COMMAND. Rounds come in blocks of four, A B B A or B A A B by the toss of a \
 coin, so slow changes of the machine do not look like a difference. Settings are restored after \
-each round, and however idlewise ends. It stops as soon as the result is clear. Stopping early \
+each round and on every exit. It stops as soon as the result is clear. Stopping early \
 does not raise the error rate: where there is no difference, it finds one in at most 5 % of all \
 tries (--confidence). docs/try.md has the method.
 

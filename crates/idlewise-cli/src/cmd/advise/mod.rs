@@ -78,13 +78,13 @@ Examples:
   sudo idlewise advise --check-profile tuned:latency-performance
   idlewise advise --check-profile cmdline
 
-These are tried, least drastic first: latency limits, another governor, a state off, a boot \
+These are considered, least drastic first: latency limits, another governor, a state off, a boot \
 parameter. Each is judged on the recording: by playing its tasks if it says what makes them run \
 (record --causes) and a simulation of it matches the recording, otherwise by replaying its idle \
 periods. It is recommended only if the whole 95 % interval of its gain, over slices of time, is on \
 the good side. With --slo, keeping the limits comes first, then power saved; without it, the gain \
-is the cost saved (energy, plus delay at a price), with no more power and no longer tail (p99; \
-p99.9 or the longest). What improves one of these and may worsen another is shown as a \
+is the cost saved (energy, plus delay at a price), without more power or a longer tail (p99, and \
+p99.9 or the longest delay). What improves one of these and may worsen another is shown as a \
 choice.
 
 Exit status: 0, even if nothing should change; 1 if nothing keeps the limits; 2 on bad input, or \
@@ -131,7 +131,7 @@ pub struct Advise {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     hz: Option<u32>,
 
-    /// Without --slo, the price of delay in mW; at any price, a change that lengthens the tail is never
+    /// Without --slo, the price of delay in mW; whatever it is, a change that lengthens the tail is never
     /// recommended [default: ¼ × polling power]
     #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
     lambda_mw: Option<Price>,

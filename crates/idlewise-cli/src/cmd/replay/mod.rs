@@ -42,7 +42,7 @@ Examples:
   # The bundled recordings, two server machines, the usual governors
   idlewise replay
 
-  # A recording of your own on its machine's idle states, and beside those of another machine
+  # Your own recording on its machine's idle states, then also on another machine's
   idlewise replay trace.dat
   idlewise replay trace.dat --machine recorded,spr
 

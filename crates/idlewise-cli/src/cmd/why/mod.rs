@@ -70,9 +70,9 @@ Examples:
   idlewise why -d 60 --textfile /var/lib/prometheus/node-exporter/idlewise.prom
 
 The kernel counts how often and how long each CPU was in each idle state, and how often that was \
-too deep or too shallow. Stays × exit latency is the most that wake-ups can have waited for exits. \
+too deep or too shallow. Wake-ups waited at most the number of stays times the exit latency. \
 What another state would change is computed from these counts, not measured. docs/why.md says what \
-counts can and cannot show.
+they can and cannot show.
 
 Conditions of --fail-if are judged over all watched CPUs; each that holds is printed. too-deep and \
 too-shallow are shares of all stays, residency:STATE is a share of time, and wake-latency is the \
