@@ -108,7 +108,7 @@ impl GovernorArguments {
     }
 
     /// Adds the governor that was in use while the logs were recorded to the default ones, if it is not among them.
-    pub fn with_in_use(&self, mut choices: Vec<Choice>, logs: &[NamedLog]) -> Result<Vec<Choice>> {
+    pub fn with_in_use(&self, mut choices: Vec<Choice>, logs: &[NamedLog]) -> Vec<Choice> {
         let in_use = in_use(logs, None);
         // `menu` stands for one version of it.
         let is_it = |choice: &Choice| {
@@ -120,7 +120,7 @@ impl GovernorArguments {
         if let (true, Ok(choice)) = (is_missing, Choice::parse(&in_use.exact)) {
             choices.insert(0, choice);
         }
-        Ok(choices)
+        choices
     }
 
     /// Finds or compiles each governor.

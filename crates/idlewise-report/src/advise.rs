@@ -198,18 +198,23 @@ impl Tail {
 
     /// Whether it and the longest that it may be are printed as what it was.
     fn is_printed_alike(self) -> bool {
-        let most_ns = self.change_ns.high().map(|high| self.before_ns as f64 + high);
         let before = time(self.before_ns as f64);
-        time(self.ns as f64) == before && most_ns.is_some_and(|most_ns| time(most_ns) == before)
+        let has_most = self.change_ns.high().is_some();
+        has_most && time(self.ns as f64) == before && time(self.most_ns()) == before
+    }
+
+    /// The longest that it may be.
+    fn most_ns(self) -> f64 {
+        self.before_ns as f64 + self.change_ns.high().unwrap_or(0.0)
     }
 
     /// `p99 1 us → 290 us`.
     fn text(self) -> String {
         let mut text =
             format!("{} {} → {}", self.name(), time(self.before_ns as f64), time(self.ns as f64));
-        let most_ns = self.before_ns as f64 + self.change_ns.high().unwrap_or(0.0);
-        if self.side() == Side::Unsure && time(most_ns) != time(self.ns as f64) {
-            text += &format!(" (or up to {})", time(most_ns));
+        let most = time(self.most_ns());
+        if self.side() == Side::Unsure && most != time(self.ns as f64) {
+            text += &format!(" (or up to {most})");
         }
         text
     }

@@ -156,7 +156,7 @@ impl Replay {
         if !self.shared.json && !self.shared.csv {
             must_have_gaps(&logs)?;
         }
-        let choices = self.governors.with_in_use(choices.clone(), &logs)?;
+        let choices = self.governors.with_in_use(choices, &logs);
         let machines = self.shared.machines(&choices)?;
         let Targets { targets, assumed } = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
         let prices = self.shared.prices();

@@ -134,7 +134,7 @@ impl Report {
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         let output = output::create(self.page_path(), self.force, &inputs)?;
         let logs = self.shared.open_logs()?;
-        let choices = self.governors.with_in_use(choices.clone(), &logs)?;
+        let choices = self.governors.with_in_use(choices, &logs);
         let on = self.shared.machines(&choices)?.on_logs(&logs, &MACHINES_DEFAULT)?;
         let page = self.page(&logs, &on, &choices)?;
         let report = output::report_of(&output);
