@@ -12,10 +12,10 @@ use crate::screen;
 
 #[derive(clap::Args, Clone, Default)]
 pub struct Joining {
-    /// Which CPUs form a core, module, cluster or package, for machines whose CPUs share idle states
+    /// Which CPUs form a core, module, cluster or package, for machines whose CPUs share idle states.
     ///
-    /// Groups of a level are separated by /, levels by ;, such as 'package=0-7/8-15;core=0,8/1,9'. A file has one
-    /// level in a line. Needed if the log does not say it; recordings of `idlewise record` do.
+    /// Groups of a level are separated by /, levels by ;, such as 'package=0-7/8-15;core=0,8/1,9'. In a file,
+    /// write one level per line. Recordings made by `idlewise record` contain it.
     #[arg(long, hide_short_help = true, value_name = "GROUPS|FILE")]
     topology: Option<String>,
 }

@@ -4,11 +4,11 @@ use crate::role::{BundleRole, Roles};
 
 #[derive(clap::Args, Clone, Default)]
 pub struct Promoting {
-    /// Promote these states: a timer, started on entry, ends the stay in favour of a deeper state
+    /// Promote these states: a timer, started on entry, ends the stay in favour of a deeper state.
     ///
-    /// The timer takes the next enabled state's target residency plus twice its exit latency, as in
-    /// the auto-promotion patch of 2019 and the `promote=` parameter of our kernel module. States are
-    /// names or indices; machine files can set auto-promote.
+    /// The timer expires after the next enabled state's target residency plus twice its exit latency,
+    /// as with the `promote=` parameter of our kernel module. States are names or indices; machine files
+    /// can set auto-promote.
     #[arg(
         long = "promote",
         hide_short_help = true,

@@ -25,6 +25,11 @@ impl Origin {
         }
     }
 
+    /// Whether the input was fitted to that figure.
+    pub fn is_fitted_to(self, figure: &str) -> bool {
+        self.fitted_to().iter().any(|name| figure.starts_with(name))
+    }
+
     /// The beginnings of the names of the figures that the input was fitted to.
     pub fn fitted_to(self) -> &'static [&'static str] {
         match self {
@@ -79,11 +84,12 @@ impl Input {
         }
     }
 
-    /// Whether it counts something, so that a fraction would be cut silently. Then all its listed values are
+    /// Whether it counts something, or is 0 or 1, so that a fraction would be cut silently. Then all its listed values are
     /// whole.
     pub fn is_whole(&self) -> bool {
         let (low, high) = (*self.plausible.start(), *self.plausible.end());
-        let is_count = self.unit == "Hz" || self.unit.is_empty() && high > 1.0;
+        let is_choice = low == 0.0 && high == 1.0 && self.value.fract() == 0.0;
+        let is_count = self.unit == "Hz" || self.unit.is_empty() && (high > 1.0 || is_choice);
         is_count && [self.value, low, high].iter().all(|value| value.fract() == 0.0)
     }
 }

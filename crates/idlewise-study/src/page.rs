@@ -2,7 +2,7 @@
 
 use crate::error::StudyError;
 use crate::figure::{Body, Figure, Given, Study};
-use crate::sensitivity::{Examined, examine};
+use crate::sensitivity::{Examined, Label, examine};
 use crate::trial::Shelf;
 
 /// What became of a claim.
@@ -24,7 +24,7 @@ impl Study {
     /// # Errors
     /// If a machine or governor that it needs is missing, or the page contradicts itself.
     pub fn run(&self, shelf: &Shelf<'_>, given: &Given) -> Result<Page, StudyError> {
-        let body = (self.body)(shelf, &given.changes)?;
+        let mut body = (self.body)(shelf, &given.changes)?;
         if let Some(fault) = body.fault(self.inputs) {
             return Err(StudyError::Page(format!("{}: {fault}", self.name)));
         }
@@ -35,6 +35,14 @@ impl Study {
             let listed = examine(self, &figures, &body.facts, shelf, &known)?;
             let both = examined.into_iter().zip(listed);
             examined = both.map(|(guessed, listed)| guessed.no_better_than(listed)).collect();
+        }
+        for missed in body.missed_fits(self.inputs, given).into_iter().rev() {
+            for (figure, examined) in body.figures.iter().zip(&mut examined) {
+                if missed.input.origin.is_fitted_to(&figure.what) {
+                    examined.label = Label::Simulated;
+                }
+            }
+            body.judgement.insert(0, missed.sentence());
         }
         let figures = body.figures.iter().cloned().zip(examined);
         let figures = figures.map(|(figure, examined)| Row { figure, examined }).collect();
@@ -47,7 +55,6 @@ mod tests {
     use super::*;
     use crate::figure::{Basis, Body, Figure, Plot, Published, facts};
     use crate::inputs::{Changes, Origin};
-    use crate::sensitivity::Label;
 
     fn body(origin: Origin) -> Body {
         Body {

@@ -320,10 +320,9 @@ pub(crate) fn examine(
             ends: [0, 1].map(|end: usize| factor.ends[end][0].1),
             gives: [0, 1].map(|end: usize| ends[end].ours[index]),
         });
-        let fitted =
-            |origin: Origin| origin.fitted_to().iter().any(|name| figure.what.starts_with(name));
-        let is_fitted = study.inputs.iter().any(|input| fitted(input.origin))
-            || facts.iter().any(|fact| fitted(fact.origin));
+        let origins = study.inputs.iter().map(|input| input.origin);
+        let mut origins = origins.chain(facts.iter().map(|fact| fact.origin));
+        let is_fitted = origins.any(|origin| origin.is_fitted_to(&figure.what));
         let label = match figure.basis {
             _ if is_fitted => Label::Calibrated,
             Basis::Arithmetic => Label::Arithmetic,
@@ -570,7 +569,13 @@ mod tests {
         let guess = [("m", 4.0)];
         assert_eq!(labels(&[documented, c()], &guess, None), [Predicted, Simulated, Simulated]);
         let fitted = Input { origin: Origin::Calibrated(&["decided"]), ..wide };
-        assert_eq!(labels(&[fitted, c()], &[], None), [Predicted, Calibrated, Simulated]);
+        let met = [("c", 1.0)];
+        assert_eq!(
+            labels(&[fitted.clone(), c()], &met, Some("a scale")),
+            [Predicted, Calibrated, Simulated]
+        );
+        // It is 6 in place of the 2 that it was fitted to.
+        assert_eq!(labels(&[fitted, c()], &[], None), [Predicted, Simulated, Simulated]);
     }
 
     #[test]

@@ -48,15 +48,15 @@ Examples:
   sudo idlewise try --set C6=off --csv -- sudo -u me ./bench > rounds.csv
 
 A round is one run of COMMAND. Rounds come in blocks of four, A B B A or B A A B by the toss of a \
-coin, so slow changes of the machine do not look like a difference. Settings are restored after \
+coin, so slow drift of the machine is not mistaken for a difference. Settings are restored after \
 each round and on every exit. It stops as soon as the result is clear. Stopping early \
 does not raise the error rate: where there is no difference, it finds one in at most 5 % of all \
 tries (--confidence). docs/try.md has the method.
 
-Exit status: 0 if it is decided, whichever is better; 1 if it is undecided after all rounds, when \
-the time is over or on ctrl-c; 2 if COMMAND failed or a setting cannot be changed.";
+Exit status: 0 if it is decided, whichever is better; 1 if it is undecided after all rounds, \
+when time is up or on ctrl-c; 2 if COMMAND failed or a setting cannot be changed.";
 
-/// Run your benchmark with a setting and without, until it is clear whether it helps
+/// Run your benchmark with and without a setting until it is clear whether the setting helps
 ///
 /// Prints how much B (--set) differs from A (--against), with an interval, or that the difference is
 /// below the smallest one that matters (--least).
@@ -71,8 +71,8 @@ pub struct Try {
     #[arg(long, value_name = "SETTING")]
     against: Vec<Setting>,
 
-    /// Compare a number that COMMAND prints instead of its wall time: a regular expression with one group, such
-    /// as 'p99: ([0-9.]+) us'. The last match that is not empty counts
+    /// Instead of wall time, compare a number that COMMAND prints: a regular expression with one group, such as
+    /// 'p99: ([0-9.]+) us'. The last match that is not empty counts
     #[arg(long, value_name = "REGEX", value_parser = metric)]
     metric: Option<Regex>,
 
@@ -85,7 +85,7 @@ pub struct Try {
     #[arg(long, requires = "metric")]
     higher_is_better: bool,
 
-    /// Run COMMAND at most this often, apart from warming up
+    /// Run COMMAND at most this many times, not counting warm-up
     #[arg(long, value_name = "N", default_value = "40")]
     rounds: usize,
 
@@ -94,7 +94,7 @@ pub struct Try {
     max_minutes: Option<Duration>,
 
     /// The smallest difference that matters. The result says whether the difference is proven to be at least that
-    /// large
+    /// large, proven to be smaller, or neither
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1%")]
     least: f64,
 

@@ -89,6 +89,9 @@ pub enum ShapeError {
         /// How many.
         thread_count: u64,
     },
+    /// Three or four threads of a core would be faster than two.
+    #[error("smt4_speed must not be above smt2_speed")]
+    Speeds,
     /// The tick's frequency is out of range.
     #[error("hz must be 10 to 10000")]
     Hz,
@@ -164,6 +167,9 @@ impl Hardware {
         }
         if thread_count > THREAD_COUNT_MAX {
             return Err(ShapeError::TooManyThreads { thread_count });
+        }
+        if thread_count > 2 && self.smt4_speed > self.smt2_speed {
+            return Err(ShapeError::Speeds);
         }
         let cpu_count = package_count.saturating_mul(core_count).saturating_mul(thread_count);
         if cpu_count > CPU_COUNT_MAX {

@@ -86,6 +86,12 @@ inputs! {
     }
 }
 
+impl Inputs {
+    fn is_by_store(&self) -> bool {
+        self.mwait_by_store > 0.0
+    }
+}
+
 /// The default idle routine of a machine.
 #[derive(Clone, Debug)]
 pub struct Decision {
@@ -129,6 +135,8 @@ pub struct Findings {
     pub headline: Headline,
     /// If the published wakes out of MWAIT were stores.
     pub by_store: Headline,
+    /// Whether [`Findings::headline`] takes them for stores.
+    pub is_by_store: bool,
     pub decisions: Vec<Decision>,
 }
 
@@ -182,7 +190,7 @@ impl<'a> Model<'a> {
         let points: Vec<(f64, u64)> = WAKES.iter().map(|row| (row.ratio, wake_ns(row))).collect();
         let wakes = Quantiles::new(&points).expect("the published table ascends");
         // What is left when the way to the CPU is taken off is the exit.
-        let is_by_store = mwait_hint.is_some() && inputs.mwait_by_store >= 0.5;
+        let is_by_store = mwait_hint.is_some() && inputs.is_by_store();
         let way_ns = match is_by_store {
             true => inputs.store_ns + inputs.store_delivery_ns,
             false => inputs.ipi_send_ns + inputs.ipi_delivery_ns,
@@ -246,6 +254,7 @@ pub fn run(shelf: &Shelf<'_>, changes: &Changes) -> Result<Findings> {
     Ok(Findings {
         headline: headline(shelf, changes)?,
         by_store: headline(shelf, &by_store)?,
+        is_by_store: Inputs::with(changes).is_by_store(),
         decisions: decisions(),
     })
 }

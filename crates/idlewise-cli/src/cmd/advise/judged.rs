@@ -17,7 +17,7 @@ use crate::unpack::Unpacking;
 pub(super) enum AskedJudge {
     /// Replay the recorded idle periods
     Replay,
-    /// Play the recorded tasks
+    /// Simulate the recorded tasks
     Predict,
 }
 

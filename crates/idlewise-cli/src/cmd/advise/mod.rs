@@ -69,28 +69,27 @@ Examples:
   # At most 50 us of delay for 99 % of the wake-ups of four CPUs, for at most 3 W more
   idlewise advise trace.dat --cpus 4-7 --slo p99=50us --max-watts 3
 
-  # The recommended change as a profile of tuned, as a unit, as a file for `set apply`
+  # The recommended change as a tuned profile, as a systemd unit, as a file for `set apply`
   idlewise advise trace.dat --emit tuned -o tuned.conf
   idlewise advise trace.dat --emit systemd -o idlewise-advice.service
   idlewise advise trace.dat --emit dropin -o advice.conf
 
-  # Does tuned's profile, or the kernel's command line, do here what it intends, and is it in force?
+  # Does the tuned profile, or the kernel command line, have its intended effect, and is it in force?
   sudo idlewise advise --check-profile tuned:latency-performance
   idlewise advise --check-profile cmdline
 
-These are considered, least drastic first: latency limits, another governor, a state off, a boot \
-parameter. Each is judged on the recording: by playing its tasks if it says what makes them run \
-(record --causes) and a simulation of it matches the recording, otherwise by replaying its idle \
-periods. It is recommended only if the whole 95 % interval of its gain, over slices of time, is on \
-the good side. With --slo, keeping the limits comes first, then power saved; without it, the gain \
-is the cost saved (energy, plus delay at a price), without more power or a longer tail (p99, and \
-p99.9 or the longest delay). What improves one of these and may worsen another is shown as a \
-choice.
+advise considers latency limits, another governor, disabling a state and a boot parameter, the least \
+drastic first. It judges each by replaying the recorded idle periods. If the recording says what makes \
+tasks run (record --causes), and a simulation of these tasks matches the recording, it judges by the \
+simulation instead, but not with -d or --cpus. It recommends a change only if its gain is certain: the \
+95 % confidence interval, computed from slices of the recording, must be above zero. With --slo, a \
+change must keep the limits; of several, the one that saves most power wins. Without --slo, the gain \
+is the cost saved (energy, plus delay at a price), and neither power nor the longest delays may rise. \
+A change that saves power at the price of longer delays, or the reverse, is shown for you to decide.
 
 Exit status: 0, even if nothing should change; 1 if nothing keeps the limits; 2 on bad input, or \
-if nothing could be recorded. With --check-profile: 0 if each setting of idle states does what it \
-intends and is in force, even if there is none; 1 if one does not, or if unknown; 2 if a file \
-cannot be read.";
+if nothing could be recorded. With --check-profile: 0 if every setting of idle states in it works as intended and is in force, or it \
+has none; 1 if one does not, or this could not be determined; 2 if a file cannot be read.";
 
 /// Say what to change on this machine's idle states, judged on a recording
 ///
@@ -110,7 +109,7 @@ pub struct Advise {
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: Option<CpuList>,
 
-    /// Delay that a percentile of wake-ups must not exceed; several with commas, such as p50=5us,p99=50us
+    /// Limit for a percentile of wake-up delays; separate several with commas, such as p50=5us,p99=50us
     #[arg(long = "slo", value_name = "pN=TIME", value_delimiter = ',', value_parser = slo, conflicts_with = "lambda_mw")]
     slos: Vec<Slo>,
 
@@ -136,14 +135,13 @@ pub struct Advise {
     #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
     lambda_mw: Option<Price>,
 
-    /// How to judge: by playing the recorded tasks, or by replaying the recorded idle periods [default: predict if
-    /// the recording says what makes tasks run and a simulation of it matches the recording; always replay with -d
-    /// or --cpus]
+    /// How to judge [default: predict if the recording says what makes tasks run and a simulation of them matches the
+    /// recording; always replay with -d or --cpus]
     #[arg(long, value_name = "JUDGE", value_enum)]
     judge: Option<AskedJudge>,
 
-    /// Say whether a profile of tuned, a TLP configuration or a kernel command line does what it intends here: a file,
-    /// tuned:NAME, or cmdline for the running kernel's
+    /// Say whether a tuned profile, a TLP configuration or a kernel command line has its intended effect on this
+    /// machine: a file, tuned:NAME, or cmdline for the running kernel's
     #[arg(long, value_name = "FILE|tuned:NAME|cmdline", conflicts_with_all =
           ["log", "duration", "cpus", "slos", "max_watts", "machine", "hz", "lambda_mw", "judge", "emit"])]
     check_profile: Option<String>,
@@ -152,7 +150,7 @@ pub struct Advise {
     #[arg(long, value_name = "FORM", conflicts_with = "json")]
     emit: Option<Format>,
 
-    /// Where to write it; - is standard output, and the report then goes to standard error
+    /// With --emit, the file to write; with - the change goes to standard output and the report to standard error
     #[arg(short, long, value_name = "FILE", default_value = "-", requires = "emit")]
     output: PathBuf,
 

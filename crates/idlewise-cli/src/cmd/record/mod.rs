@@ -50,12 +50,11 @@ Examples:
 
 The result is a trace.dat, which trace-cmd and KernelShark can open; Perfetto can open the text \
 that `trace-cmd report` makes from it. It also contains the machine's idle states, HZ, governor, \
-CPU model, latency limits and kernel command line; `idlewise log anonymize` removes what must not \
-be shared. Recording uses a tracing instance of its own and does not disturb other tracers. The \
+CPU model, latency limits and kernel command line; `idlewise log anonymize` removes private \
+information. Recording uses a tracing instance of its own and does not disturb other tracers. The \
 instance is removed at the end; if the recorder is killed, the next recording removes it.
 
-Exit status: COMMAND's, even if it ran longer than the recording; 0 without COMMAND, or after \
-ctrl-c; 2 if nothing could be recorded.";
+Exit status: 0 after ctrl-c or without COMMAND; otherwise COMMAND's; 2 if nothing could be recorded.";
 
 /// Record what this machine's CPUs do when they are idle
 ///

@@ -46,14 +46,14 @@ Examples:
   idlewise replay trace.dat
   idlewise replay trace.dat --machine recorded,spr
 
-  # Two governors, one machine file of yours, C6 switched off, at most 50 us of exit latency
+  # Two governors, your own machine file, C6 switched off, at most 50 us of exit latency
   idlewise replay server.parquet --machine ./mine.toml --governor menu --governor teo \\
       --disable C6 --latency-limit-us 50
 
   # What a timer that moves CPUs out of C1 and C1E would do, and how long they stay stuck without it
   idlewise replay server.parquet --machine spr --promote C1,C1E
 
-  # CPUs that share package C6, in one package of four
+  # Four CPUs in one package, which share package C6
   idlewise replay server.parquet --machine spr-pc6 --topology package=0-3
 
   # What a patch for menu would do, beside the kernel's menu.c as it is
@@ -66,7 +66,7 @@ Examples:
   # Did the recording kernel's governor decide as ours does?
   idlewise replay server.parquet --check-recorded
 
-Exit status: 0; 1 if --check-recorded found decisions that differ (usual) or nothing to compare, \
+Exit status: 0; 1 if --check-recorded found differing decisions (there usually are some) or nothing to compare, \
 or a governor's file crashed, looped or returned an invalid state; 2 on bad input.";
 
 /// Replay recorded idle gaps under any governor, on any machine's idle states
@@ -99,7 +99,7 @@ pub struct Replay {
     #[command(flatten)]
     joining: Joining,
 
-    /// Compare the recorded decisions with our port of the recorded governor
+    /// Compare the recorded decisions with our port of the recorded governor.
     ///
     /// Our port makes one decision for each gap, knowing what the recorded governor did before.
     /// docs/agreement.md has the figures to expect.

@@ -55,7 +55,7 @@ Examples:
 Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad \
 input.";
 
-/// Write one HTML page to look at: which governor, why, where and when
+/// Write an HTML page that shows which governor is best, and where and when others lose
 ///
 /// The page is a single file. It needs no network and no server, and a policy inside it forbids
 /// everything but its own script. Without JavaScript it shows its verdicts as text. In place of logs it

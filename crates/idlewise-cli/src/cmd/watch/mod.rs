@@ -77,7 +77,7 @@ not measured.
 
 Exit status: 0, even after ctrl-c; 2 if there is nothing to watch or the port can't be used.";
 
-/// Watch what idle CPUs do: time by state, wake-ups, misses, latency limits
+/// Watch what idle CPUs do: time by state, wake-ups, wrong choices, latency limits
 ///
 /// Reads the kernel's counters of idle states once a second and shows what happened in between, for each CPU or
 /// for groups of CPUs.

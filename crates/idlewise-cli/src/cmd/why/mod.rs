@@ -54,7 +54,7 @@ Examples:
   # For a minute, only four CPUs
   idlewise why -d 60 --cpus 4-7
 
-  # With exit latencies and powers from a machine file
+  # With exit latencies and power figures from a machine file
   idlewise why --machine my-machine.toml
 
   # Every figure of every state, for a program
@@ -70,22 +70,23 @@ Examples:
   idlewise why -d 60 --textfile /var/lib/prometheus/node-exporter/idlewise.prom
 
 The kernel counts how often and how long each CPU was in each idle state, and how often that was \
-too deep or too shallow. Wake-ups waited at most the number of stays times the exit latency. \
+too deep or too shallow. All wake-ups together waited at most the number of stays times the exit \
+latency. \
 What another state would change is computed from these counts, not measured. docs/why.md says what \
 they can and cannot show.
 
 Conditions of --fail-if are judged over all watched CPUs; each that holds is printed. too-deep and \
 too-shallow are shares of all stays, residency:STATE is a share of time, and wake-latency is the \
-longest exit latency (as in the table) of a state entered, however rarely. Quote '>' and \
-'<', or write '=' instead: too-deep=8% means too-deep>8%; residency:C6=20% means residency:C6<20%.
+longest exit latency among the states entered at least once. '=' can replace '>' and '<', which must be quoted: it \
+means '<' for residency and '>' for the others.
 
-Exit status: 0, whatever was found; 1 if a condition of --fail-if holds; 2 if a condition is \
-invalid, if all CPUs were busy all the time, or too busy to judge a condition, if the kernel does \
-not count idle states here, or if nothing was counted.";
+Exit status: 0, also if something is wrong with the idle states; 1 if a condition of --fail-if holds; \
+2 if a condition is invalid, the CPUs were too busy to judge, or the kernel counts no idle states \
+here.";
 
 /// Say what this machine's idle states cost, from the kernel's own counts
 ///
-/// Needs no recording, and no root where /sys can be read. Ctrl-c ends early and prints what was seen.
+/// Needs no recording, and no root where /sys can be read. Ctrl-c stops it and prints what was seen until then.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Why {
@@ -101,7 +102,7 @@ pub struct Why {
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
-    /// Read a captured machine's files below this folder
+    /// Read /sys and /proc from this folder, a copy taken from another machine
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
 
