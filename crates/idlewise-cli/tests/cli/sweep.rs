@@ -110,8 +110,8 @@ fn what_is_there_is_not_computed_again_and_a_governor_costs_its_own_cells() {
     assert_eq!(place.counts(&["status"]), [16, 0, 0]);
     place.write(&TWO_LOGS.replace("\"menu\"", "\"menu\", \"teo\", \"menu-6.12\""));
     assert_eq!(place.sweep(&["status"]).1["missing_count"], 4);
-    // The last is menu by another name.
-    assert_eq!(place.counts(&[]), [20, 4, 0]);
+    // The last is menu by another name, which counts once.
+    assert_eq!(place.counts(&[]), [16, 4, 0]);
     let after = place.content("cells");
     assert!(before.iter().all(|(path, bytes)| after[path] == *bytes));
     // Another price: the oracle's. Another tick: everything.
@@ -141,6 +141,58 @@ fn nothing_counts_twice() {
     assert_eq!(counts(&serde_json::from_slice(&output.stdout).unwrap()), [0, 2, 0], "{message}");
     assert!(message.contains("b.parquet is left out, because"), "{message}");
     assert_eq!(place.text(&["collect"]).lines().count(), 1 + 1);
+}
+
+/// Nor does a governor's file by two paths, or a governor by two names.
+#[test]
+fn a_governor_counts_once_by_whatever_name() {
+    let place = Place::new(
+        "logs = [\"LOGS/a-idle.parquet\"]\nmachines = [\"spr\"]\nlambda = [1]\n\
+         governors = [\"./g.c\", \"././g.c\", \"menu\", \"menu-6.12\", \"hazard:lambda=0.25\", \"hazard:lambda=.25\"]\n",
+    );
+    fs::write(place.path("g.c"), KERNEL_STYLE.replace("DEFECT;", "")).unwrap();
+    let output = place.run(&["collect"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("menu-6.12 is left out, because menu is the same"), "{message}");
+    // The three governors and the oracle.
+    assert_eq!(place.counts(&[]), [0, 4, 0]);
+    assert_eq!(place.text(&["collect"]).lines().count(), 1 + 3);
+}
+
+/// Patterns find what sweeps wrote. What is named is tried all the same.
+#[test]
+fn results_are_not_taken_for_logs() {
+    let place = Place::new(
+        "logs = [\"**/*.parquet\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\nlambda = [1]\n",
+    );
+    fs::copy(root().join("traces/a-idle.parquet"), place.path("a.parquet")).unwrap();
+    assert_eq!(place.counts(&[]), [0, 2, 0]);
+    let table = place.path("table.parquet");
+    place.text(&["collect", "-o", table.to_str().unwrap()]);
+    assert_eq!(place.sweep(&[]).1["cell_count"], 2);
+    let message = String::from_utf8(place.run(&["status"]).stderr).unwrap();
+    assert!(message.contains("table.parquet is left out, because it is no idle log"), "{message}");
+    assert_eq!(place.counts(&[]), [2, 0, 0]);
+    place.write("logs = [\"a.parquet\", \"table.parquet\"]\nmachines = \"spr\"\ngovernors = \"menu\"\nlambda = 1\n");
+    assert_eq!(place.counts(&[]), [2, 0, 2]);
+}
+
+/// `collect` reads the manifest and the hashes of its logs.
+#[test]
+fn collect_does_not_replace_what_the_sweep_reads() {
+    let place =
+        Place::new("logs = [\"a.parquet\"]\nmachines = [\"./m.toml\"]\ngovernors = [\"./g.c\"]\n");
+    fs::copy(root().join("traces/a-idle.parquet"), place.path("a.parquet")).unwrap();
+    fs::copy(root().join("machines/spr.toml"), place.path("m.toml")).unwrap();
+    fs::write(place.path("g.c"), KERNEL_STYLE.replace("DEFECT;", "")).unwrap();
+    for name in ["a.parquet", "m.toml", "g.c", "sweep.toml"] {
+        let before = fs::read(place.path(name)).unwrap();
+        let output = place.run(&["collect", "--force", "-o", place.path(name).to_str().unwrap()]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}: {message}");
+        assert!(message.contains("also read by this command"), "{name}: {message}");
+        assert_eq!(fs::read(place.path(name)).unwrap(), before, "{name}");
+    }
 }
 
 /// A rival has a cell for each shape and price, like the oracle.

@@ -74,7 +74,9 @@ impl Collect {
             missing_count += results.iter().filter(|result| result.is_none()).count();
             rows.extend(cells.entries(&log.name, &results));
         }
-        self.print(&rows)?;
+        let mut inputs = plan.inputs();
+        inputs.extend(self.common.manifest.clone());
+        self.print(&rows, &inputs)?;
         if missing_count > 0 {
             say(format_args!(
                 "idlewise: {missing_count} cells are missing and left out; `idlewise lab sweep` computes them where nothing else has \
@@ -85,7 +87,7 @@ impl Collect {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, rows: &[Entry]) -> Result<()> {
+    fn print(&self, rows: &[Entry], inputs: &[PathBuf]) -> Result<()> {
         if self.standings {
             let table = standing_table("Regret against the oracle (simulated)", &standings(rows));
             write!(screen::stdout(), "{}", table.to_text(&TextStyle::for_stdout()))?;
@@ -104,7 +106,8 @@ impl Collect {
                 format!("{document:#}\n").into_bytes()
             }
         };
-        let file = output::create(&self.output, self.force, &[])?;
+        let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+        let file = output::create(&self.output, self.force, &inputs)?;
         let path = file.path().to_owned();
         file.file()
             .write_all(&bytes)

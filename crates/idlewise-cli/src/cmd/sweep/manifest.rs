@@ -132,10 +132,18 @@ enum WrittenGovernor {
     },
 }
 
+/// A file or a URL.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FoundLog {
+    pub path: PathBuf,
+    /// A folder or a pattern has it, which may have other files too; no name is its own.
+    pub is_searched: bool,
+}
+
 /// What to sweep.
 pub struct Manifest {
-    /// The logs, files or URLs, sorted; none: the bundled ones.
-    pub logs: Vec<PathBuf>,
+    /// The logs, files or URLs, sorted by path; none: the bundled ones.
+    pub logs: Vec<FoundLog>,
     /// Ids or files; none: the usual ones.
     pub machines: Vec<String>,
     pub governors: GovernorArguments,
@@ -224,10 +232,11 @@ impl Manifest {
             true => here(name),
             false => name.clone(),
         };
-        let machines: Vec<String> = match written.machines.0.iter().any(|name| name == ALL) {
+        let machines = |name: &String| match name == ALL {
             true => bundled::replayable_ids().map(str::to_owned).collect(),
-            false => written.machines.0.iter().map(machine).collect(),
+            false => vec![machine(name)],
         };
+        let machines: Vec<String> = written.machines.0.iter().flat_map(machines).collect();
         let named = |governor: &WrittenGovernor| match governor {
             WrittenGovernor::Name(name) if GovernorSource::is_path(name) => {
                 NamedFile { name: here(name), ..NamedFile::default() }
@@ -333,8 +342,7 @@ fn beside(folder: &Path, name: &str) -> PathBuf {
     match is_url(name) {
         true => PathBuf::from(name),
         // A URL takes "./" literally.
-        false if url_of(folder).is_some() => folder.join(name.trim_start_matches("./")),
-        false => folder.join(name),
+        false => folder.join(name.trim_start_matches("./")),
     }
 }
 
@@ -352,11 +360,12 @@ fn remote_text(url: &str) -> Result<String> {
 }
 
 /// The logs that a URL names: a folder's if it ends with a slash, those that match a pattern, or one.
-fn remote_logs(url: &str) -> Result<Vec<PathBuf>, String> {
+fn remote_logs(url: &str) -> Result<Vec<FoundLog>, String> {
     let said = |failure: Failure| format!("logs: {}", failure.text());
     // In a URL of a web server, ? begins what is not a part of the name.
     let special: &[char] = if url.starts_with("http") { &['*', '['] } else { &['*', '?', '['] };
     let mut found = Vec::new();
+    let searched = |path: String| FoundLog { path: PathBuf::from(path), is_searched: true };
     if let Some(at) = url.find(special) {
         let root = url[..at].rfind('/').map_or("", |slash| &url[..=slash]);
         if root.ends_with("//") {
@@ -369,7 +378,7 @@ fn remote_logs(url: &str) -> Result<Vec<PathBuf>, String> {
         let folder = Remote::open(root).map_err(said)?;
         let names = folder.walk("").map_err(said)?.into_iter().map(|file| file.name);
         let matching = names.filter(|name| pattern.matches_with(name, options));
-        found.extend(matching.map(|name| PathBuf::from(folder.url_below(&name))));
+        found.extend(matching.map(|name| searched(folder.url_below(&name))));
         if found.is_empty() {
             return Err(format!("logs: {url}: no such objects"));
         }
@@ -377,27 +386,32 @@ fn remote_logs(url: &str) -> Result<Vec<PathBuf>, String> {
         let folder = Remote::open(url).map_err(said)?;
         let names = folder.list("").map_err(said)?.into_iter().map(|file| file.name);
         let logs = names.filter(|name| is_log_name(name));
-        found.extend(logs.map(|name| PathBuf::from(folder.url_below(&name))));
+        found.extend(logs.map(|name| searched(folder.url_below(&name))));
         if found.is_empty() {
             return Err(format!("logs: {url}: no logs or recordings in this folder"));
         }
     } else {
-        found.push(PathBuf::from(url));
+        found.push(FoundLog { path: PathBuf::from(url), is_searched: false });
     }
     Ok(found)
 }
 
 /// The logs that these paths, folders and patterns name, sorted, each once.
-fn logs(names: &[String], folder: &Path) -> Result<Vec<PathBuf>, String> {
+fn logs(names: &[String], folder: &Path) -> Result<Vec<FoundLog>, String> {
     let mut found = Vec::new();
+    let searched = |path: PathBuf| FoundLog { path, is_searched: true };
     for name in names {
+        if name.is_empty() {
+            return Err("logs: an empty name".to_owned());
+        }
         let path = beside(folder, name);
         if let Some(url) = url_of(&path) {
             found.extend(remote_logs(url)?);
         } else if path.is_dir() {
             let entries = fs::read_dir(&path).map_err(|error| format!("logs: {name}: {error}"))?;
             let before = found.len();
-            found.extend(entries.flatten().map(|entry| entry.path()).filter(|path| is_log(path)));
+            let paths = entries.flatten().map(|entry| entry.path());
+            found.extend(paths.filter(|path| is_log(path)).map(searched));
             if found.len() == before {
                 return Err(format!("logs: {name}: no logs or recordings in this folder"));
             }
@@ -407,17 +421,18 @@ fn logs(names: &[String], folder: &Path) -> Result<Vec<PathBuf>, String> {
             let paths = glob::glob(&pattern.to_string_lossy())
                 .map_err(|error| format!("logs: {name}: {error}"))?;
             let before = found.len();
-            found.extend(paths.flatten().filter(|path| path.is_file()));
+            found.extend(paths.flatten().filter(|path| path.is_file()).map(searched));
             if found.len() == before {
                 return Err(format!("logs: {name}: no such files"));
             }
         } else {
             // One that is missing fails alone, like one that is damaged.
-            found.push(path);
+            found.push(FoundLog { path, is_searched: false });
         }
     }
+    // Of one that is named and searched for, the name counts.
     found.sort();
-    found.dedup();
+    found.dedup_by(|later, first| later.path == first.path);
     Ok(found)
 }
 
@@ -482,6 +497,9 @@ mod tests {
         let manifest = Manifest::parse(text, Path::new("")).unwrap();
         assert_eq!(manifest.settings.len(), 6);
         assert!(manifest.machines.len() > 100);
+        let more =
+            Manifest::parse("machines = [\"all\", \"./m.toml\", \"spr\"]", Path::new("")).unwrap();
+        assert_eq!(more.machines.len(), manifest.machines.len() + 1);
     }
 
     #[test]
@@ -512,14 +530,19 @@ mod tests {
         );
         assert_eq!(fault("\nmachines = true").0, Some(2));
         assert_eq!(fault("\nhz = \"x\"").0, Some(2));
+        assert_eq!(fault("logs = \"\"").1, "logs: an empty name");
+    }
+
+    fn paths(manifest: &Manifest) -> Vec<&Path> {
+        manifest.logs.iter().map(|log| log.path.as_path()).collect()
     }
 
     #[test]
     fn paths_are_relative_to_the_manifest() {
         let text = "machines = [\"spr\", \"./a.toml\"]\nlogs = [\"x.parquet\", \"/y.parquet\"]";
         let manifest = Manifest::parse(text, Path::new("/m")).unwrap();
-        assert_eq!(manifest.machines, ["spr", "/m/./a.toml"]);
-        assert_eq!(manifest.logs, [Path::new("/m/x.parquet"), Path::new("/y.parquet")]);
+        assert_eq!(manifest.machines, ["spr", "/m/a.toml"]);
+        assert_eq!(paths(&manifest), [Path::new("/m/x.parquet"), Path::new("/y.parquet")]);
         assert_eq!(manifest.store, Path::new("/m/cells"));
     }
 
@@ -527,11 +550,11 @@ mod tests {
     fn urls_stay_what_they_are_and_can_be_what_paths_are_relative_to() {
         let text = "logs = [\"s3://b/x.parquet\", \"y.parquet\"]\nstore = \"gs://c/cells\"";
         let manifest = Manifest::parse(text, Path::new("/m")).unwrap();
-        assert_eq!(manifest.logs, [Path::new("/m/y.parquet"), Path::new("s3://b/x.parquet")]);
+        assert_eq!(paths(&manifest), [Path::new("/m/y.parquet"), Path::new("s3://b/x.parquet")]);
         assert_eq!(manifest.store, Path::new("gs://c/cells"));
         let text = "logs = [\"./x.parquet\", \"/y.parquet\"]";
         let manifest = Manifest::parse(text, Path::new("s3://b/m")).unwrap();
-        assert_eq!(manifest.logs, [Path::new("/y.parquet"), Path::new("s3://b/m/x.parquet")]);
+        assert_eq!(paths(&manifest), [Path::new("/y.parquet"), Path::new("s3://b/m/x.parquet")]);
         assert_eq!(manifest.store, Path::new("s3://b/m/cells"));
         let far = Manifest::parse("governors = [\"./a.c\"]", Path::new("s3://b/m")).err().unwrap();
         assert!(far.1.starts_with("s3://b/m/a.c: machines and governors"), "{}", far.1);

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use idlewise_lab::bundle::{Sums, sum_of};
 use idlewise_lab::target::targets;
+use idlewise_trace::log::{IdleLog, LogError};
 use idlewise_trace::{FileIdentity, open_regular};
 
-use super::manifest::Manifest;
+use super::manifest::{FoundLog, Manifest};
 use crate::bundled;
 use crate::cells::{Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, MACHINES_DEFAULT};
 use crate::error::{Failure, Result};
@@ -197,13 +198,59 @@ fn without_copies(paths: &[PathBuf]) -> Vec<PathBuf> {
     kept
 }
 
+/// The paths without those that a search found although they are no logs: the store's cells, and other Parquet files,
+/// such as a table of cells. Says which are left out.
+fn without_results(found: &[FoundLog], store: &Path) -> Vec<PathBuf> {
+    let place = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let store = place(store);
+    let is_log = |log: &&FoundLog| {
+        if !log.is_searched {
+            return true;
+        }
+        if place(&log.path).starts_with(&store) {
+            return false;
+        }
+        let is_parquet = log.path.extension().is_some_and(|ending| ending == "parquet");
+        let is_other = is_parquet
+            && url_of(&log.path).is_none()
+            && matches!(
+                IdleLog::open(&log.path),
+                Err(LogError::NotIdleLog { .. } | LogError::Workload { .. })
+            );
+        if is_other {
+            let name = screen::name(&log.path);
+            say(format_args!("idlewise: {name} is left out, because it is no idle log"));
+        }
+        !is_other
+    };
+    found.iter().filter(is_log).map(|log| log.path.clone()).collect()
+}
+
+/// The governors without those that are an earlier one by another name. Says which are left out.
+fn without_aliases(choices: Vec<Choice>) -> Vec<Choice> {
+    let mut kept: Vec<Choice> = Vec::new();
+    for choice in choices {
+        let is_same =
+            |other: &&Choice| (other.key(), other.file_key()) == (choice.key(), choice.file_key());
+        match kept.iter().find(is_same) {
+            Some(first) => say(format_args!(
+                "idlewise: {} is left out, because {} is the same governor",
+                choice.name(),
+                first.name()
+            )),
+            None => kept.push(choice),
+        }
+    }
+    kept
+}
+
 impl Plan {
     /// Finds and compiles everything that the manifest names. Logs are not opened.
     ///
     /// # Errors
     /// Fails if a machine or a governor cannot be had.
     pub fn new(manifest: Manifest, store: Option<&Path>) -> Result<Self> {
-        let choices = manifest.governors.choices_or(&GOVERNORS_DEFAULT)?;
+        let choices = without_aliases(manifest.governors.choices_or(&GOVERNORS_DEFAULT)?);
         if choices.iter().any(Choice::is_oracle) {
             return Err(Failure::new(
                 "every regret of a sweep is already against the oracle; leave the governor 'oracle' out",
@@ -217,8 +264,12 @@ impl Plan {
             [] => bundled::log_names()
                 .map(|it| PlannedLog { name: it.to_owned(), path: None })
                 .collect(),
-            paths => {
-                let paths = without_copies(&without_twins(paths, Unpacking::default()));
+            found => {
+                let paths = without_results(found, store.unwrap_or(&manifest.store));
+                if paths.is_empty() {
+                    return Err(Failure::new("logs: only cells and other tables were found"));
+                }
+                let paths = without_copies(&without_twins(&paths, Unpacking::default()));
                 let names = distinct_names(&paths, &[ALL_LOGS]);
                 let named = paths.iter().zip(names);
                 named.map(|(path, name)| PlannedLog { name, path: Some(path.clone()) }).collect()
@@ -226,6 +277,13 @@ impl Plan {
         };
         let store = CellStore::new(storage::at(store.unwrap_or(&manifest.store))?);
         Ok(Plan { manifest, store, logs, targets, choices })
+    }
+
+    /// The files that the manifest names.
+    pub fn inputs(&self) -> Vec<PathBuf> {
+        let logs = self.logs.iter().filter_map(|log| log.path.clone());
+        let machines = self.manifest.machines.iter().map(PathBuf::from);
+        logs.chain(machines).chain(self.manifest.governors.files()).collect()
     }
 
     /// The cells of each log, always in the same order.
