@@ -113,6 +113,10 @@ static void governor_unregister(struct cpuidle_governor *governor)
 		if (!best || other->rating > best->rating)
 			best = other;
 	}
+	/*
+	 * Without another governor there is none, as before the first was registered. The module's
+	 * references say that no device is governed, so nothing asks this one.
+	 */
 	if (*current_governor == governor && IDLEWISE_CALL(cpuidle_switch_governor)(best))
 		*current_governor = NULL;
 	if (*previous_governor == governor)

@@ -273,6 +273,17 @@ static __always_inline void look_ahead(struct hazard *hazard, unsigned int size)
 	hazard->polls[size] = best & CODE_MASK;
 }
 
+/* How long to poll was chosen at another price. */
+static noinline void look_ahead_again(struct hazard *hazard)
+{
+	unsigned int size;
+
+	for (size = 0; size < SIZE_COUNT; size++) {
+		if (hazard->known_sizes >> size & 1)
+			look_ahead(hazard, size);
+	}
+}
+
 /* Begins the belief after a size that has not occurred yet as a copy of another. */
 static noinline void begin_belief(struct hazard *hazard, unsigned int size, unsigned int teacher)
 {
@@ -486,11 +497,12 @@ static int hazard_select(struct cpuidle_driver *driver, struct cpuidle_device *d
 	struct hazard *hazard = this_cpu_ptr(&hazards);
 	bool tick_stopped = tick_nohz_tick_stopped(), has_tick;
 	struct plan plan = { .poll_ns = POLL_MAX_NS };
+	bool is_new_price = hazard->lambda != READ_ONCE(lambda), was_priced = hazard->state_count;
 	u32 allowed, polls;
 	ktime_t next_event;
 	s64 timer_ns;
 
-	if (!hazard->state_count || hazard->lambda != READ_ONCE(lambda))
+	if (!was_priced || is_new_price)
 		price(hazard, driver);
 	if (hazard->is_open) {
 		u64 passed_ns = local_clock() - hazard->reflected_at_ns;
@@ -508,6 +520,8 @@ static int hazard_select(struct cpuidle_driver *driver, struct cpuidle_device *d
 	allowed = allowed_states(driver, device);
 	polls = !!(driver->states[0].flags & CPUIDLE_FLAG_POLLING);
 	hazard->asleep = allowed & ~polls;
+	if (was_priced && is_new_price)
+		look_ahead_again(hazard);
 	if (hazard->asleep)
 		plan = make_plan(hazard, hazard->asleep, allowed & polls, has_tick, positive(next_event));
 	if (polls && !plan.state)
@@ -552,12 +566,15 @@ static int hazard_enable(struct cpuidle_driver *driver, struct cpuidle_device *d
 	/* No state is priced yet, so this foresees no poll. */
 	look_ahead(hazard, 0);
 	hazard->polls[0] = 0;
+	device->poll_limit_ns = 0;
 	governor_in_use();
 	return 0;
 }
 
 static void hazard_disable(struct cpuidle_driver *driver, struct cpuidle_device *device)
 {
+	/* The kernel computes a limit only where there is none, so ours would outlive us. */
+	device->poll_limit_ns = 0;
 	governor_out_of_use();
 }
 
@@ -574,6 +591,8 @@ static struct cpuidle_governor hazard_governor = {
 static int __init hazard_init(void)
 {
 	BUILD_BUG_ON(sizeof(struct hazard) > 1024);
+	/* A plan's code is twice its state, and 1 if the tick stops. */
+	BUILD_BUG_ON(2 * CPUIDLE_STATE_MAX > 1 << CODE_BITS);
 	return governor_register(&hazard_governor);
 }
 

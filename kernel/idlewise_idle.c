@@ -687,14 +687,15 @@ static int __init idlewise_init(void)
 			       other->name, option, error);
 		goto stop_umwait;
 	}
+	/* Before the first CPU can enter one. */
+	for (index = 0; index < table.state_count; index++)
+		if (state_duties[index].tsc_stop)
+			mark_tsc_unstable("idlewise_idle: stops in deep idle states");
 	error = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "idlewise/idle:online", bring_online,
 				  take_offline);
 	if (error < 0)
 		goto unregister;
 	hotplug_state = error;
-	for (index = 0; index < table.state_count; index++)
-		if (state_duties[index].tsc_stop)
-			mark_tsc_unstable("idlewise_idle: stops in deep idle states");
 	show_wakes(&table);
 	report_table();
 	return 0;
