@@ -292,7 +292,8 @@ impl clap::Args for GovernorArguments {
             .arg(of_files(option(
                 "kernel-source",
                 "DIR",
-                "Kernel source tree that contains the preceding C file, or the headers it needs",
+                "Kernel source tree that contains the preceding C file, or the headers it needs; before the first \
+                 --governor, it applies to all",
             )))
             .arg(of_files(
                 Arg::new("unconfined")

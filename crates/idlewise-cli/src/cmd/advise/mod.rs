@@ -74,7 +74,7 @@ Examples:
   idlewise advise trace.dat --emit systemd -o idlewise-advice.service
   idlewise advise trace.dat --emit dropin -o advice.conf
 
-  # Does the tuned profile, or the kernel command line, have its intended effect, and is it in force?
+  # Does the tuned profile, or the kernel command line, work as intended, and is it in force?
   sudo idlewise advise --check-profile tuned:latency-performance
   idlewise advise --check-profile cmdline
 
@@ -83,15 +83,15 @@ drastic first. It judges each by replaying the recorded idle periods. If the rec
 tasks run (record --causes), and a simulation of these tasks matches the recording, it judges by the \
 simulation instead, but not with -d or --cpus. It recommends a change only if its gain is certain: the \
 95 % confidence interval, computed from slices of the recording, must be above zero. With --slo, a \
-change must keep the limits; of several, the one that saves most power wins. Without --slo, the gain \
+change must stay within the limits; of several, the one that saves the most power wins. Without --slo, the gain \
 is the cost saved (energy, plus delay at a price), and neither power nor the longest delays may rise. \
 A change that saves power at the price of longer delays, or the reverse, is shown for you to decide.
 
-Exit status: 0, even if nothing should change; 1 if nothing keeps the limits; 2 on bad input, or \
+Exit status: 0, even if nothing should change; 1 if no change stays within the limits; 2 on bad input, or \
 if nothing could be recorded. With --check-profile: 0 if every setting of idle states in it works as intended and is in force, or it \
 has none; 1 if one does not, or this could not be determined; 2 if a file cannot be read.";
 
-/// Say what to change on this machine's idle states, judged on a recording
+/// Say what to change about this machine's idle states, judged on a recording
 ///
 /// Changes nothing. The answer may be to leave it alone.
 #[derive(clap::Args)]

@@ -80,7 +80,7 @@ too-shallow are shares of all stays, residency:STATE is a share of time, and wak
 longest exit latency among the states entered at least once. '=' can replace '>' and '<', which must be quoted: it \
 means '<' for residency and '>' for the others.
 
-Exit status: 0, also if something is wrong with the idle states; 1 if a condition of --fail-if holds; \
+Exit status: 0, even if something is wrong with the idle states; 1 if a condition of --fail-if holds; \
 2 if a condition is invalid, the CPUs were too busy to judge, or the kernel counts no idle states \
 here.";
 
@@ -102,7 +102,7 @@ pub struct Why {
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
-    /// Read /sys and /proc from this folder, a copy taken from another machine
+    /// Read sys/ and proc/ below this folder, such as a host's mounts in a container; in a plain copy no count changes
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
 
