@@ -40,7 +40,7 @@ Examples:
 
 `idlewise measure COMMAND --help` has more.";
 
-/// Measure what wake-ups and context switches cost on this machine, and count events such as IPIs
+/// Measure what wake-ups and context switches cost, and count events such as IPIs
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Measure {
