@@ -56,7 +56,7 @@ tries (--confidence). docs/try.md has the method.
 Exit status: 0 if it is decided, whichever is better; 1 if it is undecided after all rounds, \
 when time is up or on ctrl-c; 2 if COMMAND failed or a setting cannot be changed.";
 
-/// Run your benchmark with and without a setting until it is clear whether the setting helps
+/// Run your benchmark with and without a setting until it is clear whether that helps
 ///
 /// Prints how much B (--set) differs from A (--against), with an interval, or that the difference is
 /// below the smallest one that matters (--least).
