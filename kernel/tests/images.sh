@@ -60,6 +60,7 @@ build_modules() {
     if [ "$flavour" = test ]; then
         cp "$sources"/tests/idlewise_*.c "$folder"
         ! teo=$(sources_of_teo "$kernel") || { cp "$teo"/teo.c "$folder" && cp "$teo"/gov.h "$folder" 2> /dev/null || true; }
+        [ -z "${TEO_PATCH:-}" ] || patch --silent "$folder/teo.c" < "$TEO_PATCH" || return 1
     fi
     make --silent -C "$(headers "$kernel")" M="$folder" W=1 "C=$(has_sparse "$kernel" && echo 2 || echo 0)" \
         "IDLEWISE_TEST=$([ "$flavour" = test ] && echo y)" \
