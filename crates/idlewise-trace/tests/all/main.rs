@@ -3,6 +3,7 @@
 //! All are one program, because each program would have Arrow and Parquet linked into it once more. What writes
 //! recordings is in folders beside this one, because tests of the command use it too.
 
+mod formats;
 mod gap_builder;
 mod idle_log;
 mod import_causes;

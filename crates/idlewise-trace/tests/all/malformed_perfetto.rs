@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 
 use idlewise_trace::import;
 
+use crate::formats;
+
 const NO_FTRACE: &str = "byte 0: a Perfetto trace without events of ftrace; record with the data \
                          source linux.ftrace and its event power/cpu_idle";
 
-/// Each file, and the line that the user gets.
+/// Each file, and the line that the user gets. `FORMATS` stands for the names of all formats.
 const CASES: [(&str, &str); 6] = [
     ("no_ftrace", NO_FTRACE),
     (
@@ -25,8 +27,8 @@ const CASES: [(&str, &str); 6] = [
     ),
     (
         "group_in_first_packet",
-        "byte 0: found the bytes [0a, 04, 0b, 08, 01, 0c], expected perf.data, trace.dat, \
-         ftrace-text or perfetto; give a file that `perf record` or `trace-cmd record` wrote",
+        "byte 0: found the bytes [0a, 04, 0b, 08, 01, 0c], expected FORMATS; \
+         give a file that `perf record` or `trace-cmd record` wrote",
     ),
     ("compressed_is_broken", NO_FTRACE),
 ];
@@ -42,7 +44,7 @@ fn each_fails_with_its_message() {
             Ok(_) => panic!("{reason}: imported"),
             Err(error) => error.to_string(),
         };
-        assert_eq!(error, message, "{reason}");
+        assert_eq!(error, message.replace("FORMATS", &formats::listed()), "{reason}");
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! `cargo test -p idlewise-trace --test all malformed_trace_dat:: -- --ignored` rewrites the files.
 
+use crate::formats;
 use crate::malformed_files;
 use crate::perf_writer;
 use crate::trace_dat_writer;
@@ -73,9 +74,11 @@ fn cases() -> Vec<Case> {
     let headers_at = 37;
     vec![
         case("magic_cut", six.bytes[..8].to_vec(), {
-            "byte 0: found the bytes [17, 08, 44, 74, 72, 61, 63, 69], expected perf.data, \
-             trace.dat, ftrace-text or perfetto; give a file that `perf record` or `trace-cmd record` wrote"
-                .to_owned()
+            format!(
+                "byte 0: found the bytes [17, 08, 44, 74, 72, 61, 63, 69], expected {}; give a file that \
+                 `perf record` or `trace-cmd record` wrote",
+                formats::listed()
+            )
         }),
         case("ends_after_magic", six.bytes[..10].to_vec(), {
             format!("byte 10: found the file's end, expected a version; {COPY}")
