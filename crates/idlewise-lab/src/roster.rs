@@ -531,7 +531,60 @@ pub fn groups() -> [Group; 5] {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
+
+    /// The name of a governor's type, without its path and parameters.
+    struct TypeName;
+
+    impl GovernorVisitor for TypeName {
+        type Output = &'static str;
+
+        fn visit<G: Governor>(self, _governor: G) -> &'static str {
+            let name = std::any::type_name::<G>().split('<').next().unwrap_or_default();
+            name.rsplit("::").next().unwrap_or_default()
+        }
+    }
+
+    /// Adds the types of a folder's files that are governors.
+    fn governors_in(folder: &Path, found: &mut BTreeSet<String>) {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                governors_in(&path, found);
+                continue;
+            }
+            // Those of tests are indented, and so is what a macro makes.
+            for line in fs::read_to_string(path).unwrap().lines() {
+                let Some((before, after)) = line.split_once(" Governor for ") else { continue };
+                let name = after.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+                if before.starts_with("impl") && !name.is_empty() {
+                    found.insert(name.to_owned());
+                }
+            }
+        }
+    }
+
+    /// Without its row a governor cannot be named, and the compiler does not warn.
+    #[test]
+    fn every_governor_has_a_row() {
+        let machine = idlewise_machine::bundled("spr").unwrap();
+        let own = OWN.iter().map(|spec| {
+            let choice = Choice::parse(&spec.name.replace("STATE", "C6")).unwrap();
+            let own = choice.own().unwrap().build(&machine, TICK_PERIOD_ANY_NS).unwrap();
+            own.visit(TypeName).to_owned()
+        });
+        let ports = GOVERNORS.iter().map(|spec| spec.build(TICK_PERIOD_ANY_NS).visit(TypeName));
+        let listed: BTreeSet<String> = own.chain(ports.map(str::to_owned)).collect();
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut found = BTreeSet::new();
+        for name in ["idlewise-core", "idlewise-linux"] {
+            governors_in(&crates.join(name).join("src"), &mut found);
+        }
+        assert_eq!(found, listed, "a row of `roster!` or of `GOVERNORS` for each");
+    }
 
     #[test]
     fn suggests_the_nearest_name() {
