@@ -8,7 +8,7 @@ use idlewise_sim::replay::{
 use idlewise_sim::simulate::{
     Hardware, Load, Report, Setup, SimulationError, simulate, simulate_replicates,
 };
-use idlewise_sim::workload::{Recorded, Workload};
+use idlewise_sim::workload::{Recorded, WORKLOADS, Workload};
 use idlewise_sim::{Boxed, CostModel, Machine, SharedStates};
 use idlewise_trace::{IdleGap, WakeReason};
 use proptest::prelude::*;
@@ -72,28 +72,15 @@ fn run_seeded(
     simulate(setup, load, duration_ns, seed).unwrap()
 }
 
-const ALL: [&str; 10] = [
-    "tcp-lat",
-    "wakes",
-    "context-switch2",
-    "hackbench",
-    "async-calls",
-    "third-cpu",
-    "burst-then-idle",
-    "poisson",
-    "periodic",
-    "nearly-idle",
-];
-
 #[test]
 fn time_energy_tasks_messages_and_ipis_are_conserved() {
     let machine = server();
     for ipi_less in [true, false] {
         let mut setup = setup(&machine);
         setup.hardware.ipi_less = ipi_less;
-        for workload in ALL {
-            let report = run(&setup, workload, &[], 10_000_000);
-            assert_conserved(&setup, &report, workload);
+        for spec in WORKLOADS {
+            let report = run(&setup, spec.name, &[], 10_000_000);
+            assert_conserved(&setup, &report, spec.name);
         }
     }
 }
