@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use idlewise_study::STUDIES;
 use serde_json::Value;
 
 use crate::{WIDTH, assert_refused, failure, folder, json, root, stdout};
@@ -200,7 +201,8 @@ fn numbers(text: &str) -> BTreeSet<String> {
 fn no_number_in_a_judgement_is_stale() {
     let text = std::fs::read_to_string(root().join("crates/idlewise-cli/tests/judgements.toml"));
     let constants: toml::Table = text.unwrap().parse().unwrap();
-    assert_eq!(constants.len(), 5, "one list for each study");
+    let listed: BTreeSet<&str> = constants.keys().map(String::as_str).collect();
+    assert_eq!(listed, STUDIES.iter().map(|study| study.name).collect(), "a list for each study");
     for (name, constant) in &constants {
         let listed = inputs(name);
         // All that may be otherwise is otherwise.
@@ -413,6 +415,18 @@ fn writes_pages_whole_and_only_where_it_may() {
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
     assert_refused(&["lab", "study", QUICK, "--pages", path], &["exists", "--force"]);
     assert_refused(&["lab", "study", "--pages", "no/such/folder"], &["does not exist"]);
+}
+
+#[test]
+fn the_help_and_the_overview_name_every_study() {
+    let help = stdout(&["lab", "study", "--help"]);
+    let (_, help) = help.split_once("The studies are ").unwrap();
+    let (sentence, _) = help.split_once('.').unwrap();
+    let overview = std::fs::read_to_string(root().join("docs/studies/README.md")).unwrap();
+    for name in STUDIES.iter().map(|study| study.name) {
+        assert!(sentence.contains(name), "{name}: {sentence}");
+        assert!(overview.contains(&format!("| [{name}]({name}.md) |")), "{name} has no row");
+    }
 }
 
 #[test]
