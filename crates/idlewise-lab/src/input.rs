@@ -435,6 +435,9 @@ fn read(
 /// Says that the CPUs of a recording were never idle: `CPUs 0-1 were never idle in these 10.0 s`.
 fn never_idle(metadata: &LogMetadata) -> String {
     let cpus: Vec<u16> = metadata.cpus.iter().map(|cpu| cpu.cpu).collect();
+    if cpus.is_empty() {
+        return "it has no event of any CPU; record for longer".to_owned();
+    }
     let (cpu, were) = if cpus.len() == 1 { ("CPU", "was") } else { ("CPUs", "were") };
     let first_at_ns = metadata.cpus.iter().map(|cpu| cpu.first_at_ns).min().unwrap_or_default();
     let last_at_ns = metadata.cpus.iter().map(|cpu| cpu.last_at_ns).max().unwrap_or_default();

@@ -306,8 +306,18 @@ pub struct RemoteGovernor {
     remote: Remote,
 }
 
+impl RemoteGovernor {
+    /// Ends with the first failure of any CPU: otherwise each would use up its time.
+    fn stop_after_failure(&mut self) {
+        if lock(&self.remote.shared.failure).is_some() {
+            self.remote.worker = None;
+        }
+    }
+}
+
 impl Governor for RemoteGovernor {
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
+        self.stop_after_failure();
         let mut bytes = Vec::new();
         worker::put_question(&mut bytes, context, device);
         self.remote.send(Kind::Select, &bytes);

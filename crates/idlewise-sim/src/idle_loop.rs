@@ -14,7 +14,7 @@ use crate::tally::{StateTally, Tally};
 /// recordings on a virtual machine. Assumed.
 pub const DEFAULT_TICK_WORK_NS: u64 = 3_000;
 /// The longest duration that can be set.
-pub const TICK_WORK_MAX_NS: u64 = 1_000_000_000;
+pub const TICK_WORK_MAX_NS: u64 = 100_000;
 /// The shortest target residency that limits polling, like `CPUIDLE_POLL_MIN` in
 /// `drivers/cpuidle/cpuidle.c`.
 const POLL_LIMIT_MIN_NS: u64 = 10_000;

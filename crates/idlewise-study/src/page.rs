@@ -37,10 +37,9 @@ impl Study {
             examined = both.map(|(guessed, listed)| guessed.no_better_than(listed)).collect();
         }
         for missed in body.missed_fits(self.inputs, given).into_iter().rev() {
-            for (figure, examined) in body.figures.iter().zip(&mut examined) {
-                if missed.input.origin.is_fitted_to(&figure.what) {
-                    examined.label = Label::Simulated;
-                }
+            // Neither what was fitted nor what follows from it.
+            for examined in examined.iter_mut().filter(|it| it.label != Label::Arithmetic) {
+                examined.label = Label::Simulated;
             }
             body.judgement.insert(0, missed.sentence());
         }

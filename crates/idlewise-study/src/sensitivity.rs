@@ -575,7 +575,7 @@ mod tests {
             [Predicted, Calibrated, Simulated]
         );
         // It is 6 in place of the 2 that it was fitted to.
-        assert_eq!(labels(&[fitted, c()], &[], None), [Predicted, Simulated, Simulated]);
+        assert_eq!(labels(&[fitted, c()], &[], None), [Simulated; 3]);
     }
 
     #[test]

@@ -486,9 +486,10 @@ impl Runner<'_> {
             let parsed = number.parse::<f64>();
             let number = cut(number);
             return match parsed {
-                Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+                // Their ratios are numbers, too.
+                Ok(value) if (1e-100..=1e100).contains(&value) => Ok(value),
                 Ok(_) => Err(fail(format!(
-                    "--metric found {number}, and only numbers above 0 have ratios"
+                    "--metric found {number}, and only numbers above 0 have ratios (to 1e100)"
                 ))),
                 Err(_) => Err(fail(format!("--metric found '{number}', which is no number"))),
             };

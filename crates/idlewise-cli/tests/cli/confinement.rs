@@ -345,6 +345,30 @@ fn confined_worker(running: &mut Running) -> String {
     }
 }
 
+/// Each CPU has a process, and the first that loops ends all: together they take no more time than two.
+#[test]
+fn one_loop_ends_the_governor_on_all_cpus() {
+    if crate::cannot_compile() {
+        return;
+    }
+    let place = Place::new();
+    let file = place.governor("loops", "for (;;) ;");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    command.args(["lab", "simulate", "spr", "periodic", "--duration-ms", "5", "--governor", &file]);
+    for set in ["package_count=1", "core_count=4", "thread_count=1"] {
+        command.args(["--set", set]);
+    }
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // SAFETY: these are plain data, and the child is waited for once.
+    let (status, usage) = unsafe {
+        let (mut status, mut usage) = (0, std::mem::zeroed::<libc::rusage>());
+        libc::wait4(child.id() as libc::pid_t, &raw mut status, 0, &raw mut usage);
+        (status, usage)
+    };
+    assert_eq!(libc::WEXITSTATUS(status), 1);
+    assert!((5..12).contains(&usage.ru_utime.tv_sec), "{} s", usage.ru_utime.tv_sec);
+}
+
 #[test]
 fn a_governor_has_no_capabilities() {
     if crate::cannot_compile() {

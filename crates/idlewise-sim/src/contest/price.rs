@@ -15,6 +15,9 @@ pub enum Price {
     Milliwatts(f64),
 }
 
+/// A megawatt. No CPU costs as much.
+const MILLIWATTS_MAX: f64 = 1e9;
+
 impl Price {
     /// Delay costs nothing.
     pub const FREE: Price = Price::Times(0.0);
@@ -47,10 +50,10 @@ impl Price {
     /// Says what is expected.
     pub fn parse_milliwatts(text: &str) -> Result<Self, String> {
         let power: f64 = text.parse().map_err(|_| "not a number of milliwatts".to_owned())?;
-        let is_sensible = power.is_finite() && power >= 0.0;
-        is_sensible
+        (0.0..=MILLIWATTS_MAX)
+            .contains(&power)
             .then_some(Price::Milliwatts(power))
-            .ok_or_else(|| "must be 0 or more".to_owned())
+            .ok_or_else(|| format!("must be 0 to {MILLIWATTS_MAX}"))
     }
 
     /// Returns λ for a machine.

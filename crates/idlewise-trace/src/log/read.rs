@@ -373,6 +373,11 @@ impl IdleLog {
             if !is_later {
                 return Err(LogError::Unsorted { path: self.path.clone(), row });
             }
+            let end_ns = |gap: &IdleGap| gap.start_ns.saturating_add_unsigned(gap.gap_ns);
+            if previous.is_some_and(|p| p.cpu == gap.cpu && end_ns(p) > gap.start_ns) {
+                let what = format!("row {row}: the gap begins before the CPU's last one ends");
+                return Err(LogError::Damaged { path: self.path.clone(), what });
+            }
             previous = Some(gap);
         }
         Ok(())

@@ -10,7 +10,7 @@ fn gap(cpu: u16, start_ns: i64) -> IdleGap {
     IdleGap {
         cpu,
         start_ns,
-        gap_ns: 1_000,
+        gap_ns: 1,
         sleep_length_ns: None,
         next_tick_ns: Some(77),
         tick_stopped: false,
@@ -100,6 +100,17 @@ fn refuses_rows_out_of_order() {
     assert!(matches!(error, LogError::Unsorted { row: 1, .. }), "{error}");
 }
 
+/// A CPU is idle once at a time.
+#[test]
+fn refuses_gaps_that_overlap() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.parquet");
+    let long = |cpu| IdleGap { gap_ns: 20, ..gap(cpu, 10) };
+    write(&path, &[(0, vec![long(0), gap(0, 30)]), (1, vec![long(1), gap(1, 29)])]).unwrap();
+    let error = read_all(&IdleLog::open(&path).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("row 3: the gap begins before"), "{error}");
+}
+
 #[test]
 fn keeps_an_existing_file_unless_told_to_replace_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -159,6 +170,13 @@ proptest! {
     #[test]
     fn reads_back_what_was_written(mut gaps in prop::collection::vec(any_gap(), 0..200)) {
         gaps.sort_by_key(|gap| (gap.cpu, gap.start_ns));
+        // They must not overlap.
+        for at in 1..gaps.len() {
+            let (before, after) = (gaps[at - 1].start_ns, gaps[at].start_ns);
+            if gaps[at - 1].cpu == gaps[at].cpu {
+                gaps[at - 1].gap_ns = gaps[at - 1].gap_ns.min(after.abs_diff(before));
+            }
+        }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
         let runs: Vec<_> =

@@ -89,7 +89,7 @@ pub struct Record {
     follow: bool,
 
     /// Buffer size for each CPU in KiB [default: 8192, or less on machines with little memory]
-    #[arg(short, long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..))]
+    #[arg(short, long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..=BUFFER_KB_MAX))]
     buffer_kb: Option<u64>,
 
     /// Print JSON instead of text when done
@@ -107,14 +107,20 @@ const OUTPUT: &str = "trace.dat";
 /// Longer than any machine runs, and far from overflowing times.
 const SECONDS_MAX: f64 = 1e9;
 
+/// In less nothing happens.
+const SECONDS_MIN: f64 = 0.001;
+
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= SECONDS_MAX => {
+        Ok(seconds) if (SECONDS_MIN..=SECONDS_MAX).contains(&seconds) => {
             Ok(Duration::from_secs_f64(seconds))
         }
-        _ => Err("give seconds above 0, such as 10 or 0.5".to_owned()),
+        _ => Err(format!("give seconds from {SECONDS_MIN}, such as 10 or 0.5")),
     }
 }
+
+/// The largest buffer of a CPU: 16 GiB.
+const BUFFER_KB_MAX: u64 = 16 << 20;
 
 /// How often to check for errors and report progress.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -224,7 +224,7 @@ impl Manifest {
             return Err(of_key("hz", format!("hz: {hz} is not from 10 to 10000")));
         }
         if let Some(ns) = written.tick_work_ns.0.iter().find(|&&ns| ns > TICK_WORK_MAX_NS) {
-            let fault = format!("tick_work_ns: {ns} is more than a second");
+            let fault = format!("tick_work_ns: {ns} is more than {TICK_WORK_MAX_NS}");
             return Err(of_key("tick_work_ns", fault));
         }
         let here = |name: &str| beside(folder, name).to_string_lossy().into_owned();
