@@ -66,7 +66,7 @@ pub struct ReplayArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pub hz: Option<u32>,
 
-    /// How long a CPU is assumed to be busy with each scheduler tick, in ns, at most 100000
+    /// How long a CPU is assumed to be busy with each scheduler tick, in ns, at most 500000
     #[arg(long, hide_short_help = true, value_name = "NS", default_value_t = DEFAULT_TICK_WORK_NS, value_parser = clap::value_parser!(u64).range(0..=TICK_WORK_MAX_NS))]
     pub tick_work_ns: u64,
 

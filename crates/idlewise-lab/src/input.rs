@@ -434,15 +434,12 @@ fn read(
 
 /// Says that the CPUs of a recording were never idle: `CPUs 0-1 were never idle in these 10.0 s`.
 fn never_idle(metadata: &LogMetadata) -> String {
-    let cpus: Vec<u16> = metadata.cpus.iter().map(|cpu| cpu.cpu).collect();
-    if cpus.is_empty() {
+    if metadata.cpus.is_empty() {
         return "it has no event of any CPU; record for longer".to_owned();
     }
-    let (cpu, were) = if cpus.len() == 1 { ("CPU", "was") } else { ("CPUs", "were") };
-    let first_at_ns = metadata.cpus.iter().map(|cpu| cpu.first_at_ns).min().unwrap_or_default();
-    let last_at_ns = metadata.cpus.iter().map(|cpu| cpu.last_at_ns).max().unwrap_or_default();
-    let span_s = last_at_ns.saturating_sub(first_at_ns) as f64 / 1e9;
-    format!("{cpu} {} {were} never idle in these {span_s:.1} s", show_cpu_list(&cpus))
+    let (cpu, were) = if metadata.cpus.len() == 1 { ("CPU", "was") } else { ("CPUs", "were") };
+    let (cpus, span_s) = span(metadata);
+    format!("{cpu} {cpus} {were} never idle in these {span_s:.1} s")
 }
 
 /// Refuses logs that have no gap at all, so that nobody reads a table of dashes.
@@ -450,21 +447,35 @@ fn never_idle(metadata: &LogMetadata) -> String {
 /// # Errors
 /// Fails if there are logs and none has a gap.
 pub fn must_have_gaps<'a>(logs: impl IntoIterator<Item = &'a NamedLog>) -> Result<()> {
-    let mut names = Vec::new();
+    let mut messages = Vec::new();
     for named in logs {
         if named.log.gap_count() > 0 {
             return Ok(());
         }
-        names.push(named.name.as_str());
+        messages.push(no_gaps(&named.name, &named.log.metadata));
     }
-    match names.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::new(format_args!(
-            "{}: no CPU was idle from begin to end of an idle period while it was recorded, so there is \
-             nothing to judge; record for longer",
-            names.join(", ")
-        ))),
+    match messages.into_iter().next() {
+        None => Ok(()),
+        Some(message) => Err(Failure::new(message)),
     }
+}
+
+/// Says that a log has no gaps. A CPU may have been busy throughout, or idle.
+pub fn no_gaps(name: &str, metadata: &LogMetadata) -> String {
+    let (cpus, span_s) = span(metadata);
+    format!(
+        "{name}: no CPU of {cpus} went idle and woke up again in these {span_s:.1} s, because all were busy (or idle) \
+         throughout, so there is nothing to judge"
+    )
+}
+
+/// The CPUs of a log, and how many seconds it is about.
+fn span(metadata: &LogMetadata) -> (String, f64) {
+    let cpus: Vec<u16> = metadata.cpus.iter().map(|cpu| cpu.cpu).collect();
+    let first_at_ns = metadata.cpus.iter().map(|cpu| cpu.first_at_ns).min().unwrap_or_default();
+    let last_at_ns = metadata.cpus.iter().map(|cpu| cpu.last_at_ns).max().unwrap_or_default();
+    let all = if cpus.is_empty() { "none".to_owned() } else { show_cpu_list(&cpus) };
+    (all, last_at_ns.saturating_sub(first_at_ns) as f64 / 1e9)
 }
 
 /// The file's name up to its first extension with a letter first: `menu-6.12.dat` is menu-6.12.

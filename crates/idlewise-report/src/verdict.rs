@@ -159,7 +159,7 @@ pub(crate) struct Judged<'o, 'a> {
     pub base: &'o Outcome<'a>,
     /// The best of the others, if there are any.
     pub other: Option<&'o Outcome<'a>>,
-    is_in_use: bool,
+    pub is_in_use: bool,
     /// Whether the one in use was replayed at all.
     was_replayed: bool,
     /// Whether the other costs less, and whether it is better in anything.
@@ -227,7 +227,10 @@ impl<'o, 'a> Judged<'o, 'a> {
                     }
                     (true, _) => format!("On {on}, {governor} instead of {name}: {changes}."),
                     (false, false) => {
-                        format!("On {on}, {governor} instead of {name}: same delays, same energy.")
+                        format!(
+                            "On {on}, nothing is better than {name}. With {governor} instead: same delays, \
+                             same energy."
+                        )
                     }
                     (false, true) => format!(
                         "On {on}, nothing is better than {name}. The nearest is {governor}: {changes}."

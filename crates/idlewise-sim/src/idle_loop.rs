@@ -13,8 +13,8 @@ use crate::tally::{StateTally, Tally};
 /// The default duration of the tick's work. From interrupt to idle exit took 2 to 4 µs in our
 /// recordings on a virtual machine. Assumed.
 pub const DEFAULT_TICK_WORK_NS: u64 = 3_000;
-/// The longest duration that can be set.
-pub const TICK_WORK_MAX_NS: u64 = 100_000;
+/// The longest duration that can be set: half the period of 1,000 Hz.
+pub const TICK_WORK_MAX_NS: u64 = 500_000;
 /// The shortest target residency that limits polling, like `CPUIDLE_POLL_MIN` in
 /// `drivers/cpuidle/cpuidle.c`.
 const POLL_LIMIT_MIN_NS: u64 = 10_000;

@@ -326,7 +326,9 @@ fn the_verdict_compares_with_the_governor_in_use() {
     assert!(exact.contains(" menu-6.12 (in use) costs least. With menu-7.2 instead: "), "{exact}");
     assert_eq!(
         of(&["menu", "menu+min"]),
-        format!("{machine}menu+min instead of menu (in use): same delays, same energy.")
+        format!(
+            "{machine}nothing is better than menu (in use). With menu+min instead: same delays, same energy."
+        )
     );
     assert_eq!(
         of(&["menu"]),

@@ -272,9 +272,10 @@ fn a_log_without_gaps_and_one_with_a_single_gap() {
         (folder.path().join("empty.parquet"), folder.path().join("single.parquet"));
     write_log(&empty, &metadata(), &[]);
     write_log(&single, &metadata(), &tiled(1, 1));
-    let page = report(&[empty.to_str().unwrap(), "--machine", "spr"]);
-    assert!(page.plain().contains("nothing to compare"), "{}", page.plain());
-    assert_eq!(page.facts["details"][0]["kept_count"], 0);
+    assert_refused(
+        &["report", empty.to_str().unwrap(), "--machine", "spr", "-o", "/dev/null"],
+        &["nothing to judge"],
+    );
     let page = report(&[single.to_str().unwrap(), "--machine", "spr"]);
     assert_eq!(page.facts["details"][0]["kept_count"], 1);
     assert_adds_up(&page);
@@ -498,4 +499,49 @@ fn a_verdict_is_short_and_names_no_cause() {
         only.contains("menu (the kernel's default): p99 290") && only.contains("menu's regret"),
         "{only}"
     );
+}
+
+/// The page's first numbers compare whom its sentence compares, also if the port of the governor in use has a kernel's
+/// version in its name.
+#[test]
+fn the_first_numbers_are_those_of_the_verdict() {
+    let folder = crate::folder();
+    let log = folder.path().join("halt.parquet");
+    let log = log.to_str().unwrap();
+    let simulated = ["lab", "simulate", "spr", "nearly-idle", "--governor", "haltpoll"];
+    stdout(&[&simulated[..], &["--duration-ms", "50", "--trace", log]].concat());
+    let page = report(&[log]);
+    let verdict = &page.facts["verdicts"][0];
+    let sentence = verdict["sentence"].as_str().unwrap();
+    let name = |key: &str| {
+        let index = verdict[key].as_u64().unwrap() as usize;
+        page.facts["governors"][index]["name"].as_str().unwrap()
+    };
+    assert_eq!((name("base"), &verdict["is_in_use"]), ("haltpoll-6.12", &Value::Bool(true)));
+    assert!(sentence.contains(&format!("{} (in use)", name("base"))), "{sentence}");
+    assert!(sentence.contains(name("other")) && name("other") != name("base"), "{sentence}");
+}
+
+/// Whoever is asked gives the same reason.
+#[test]
+fn a_log_without_gaps_is_refused_by_all() {
+    let folder = crate::folder();
+    let log = folder.path().join("busy.parquet");
+    let log = log.to_str().unwrap();
+    let simulated =
+        ["lab", "simulate", "skl-client", "hackbench", "--duration-ms", "20", "--trace"];
+    stdout(&[&simulated[..], &[log]].concat());
+    for command in [
+        &["replay"][..],
+        &["replay", "--rank"],
+        &["replay", "--compare"],
+        &["report", "-o", "/dev/null"],
+        &["report", "--format", "mail"],
+        &["advise"],
+    ] {
+        assert_refused(
+            &[command, &[log]].concat(),
+            &["busy: no CPU of 0-3 went idle", "busy (or idle)"],
+        );
+    }
 }

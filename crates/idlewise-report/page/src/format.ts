@@ -91,6 +91,11 @@ export interface Governor {
 
 export interface Verdict {
     machine: number;
+    /** Whom the sentence compares: governors, null if there is none. */
+    base: number | null;
+    other: number | null;
+    /** Whether base was in use while the logs were recorded. */
+    is_in_use: boolean;
     sentence: string;
     facts: { text: string; basis: BasisKind }[];
     limits: string[];

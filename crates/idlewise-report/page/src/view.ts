@@ -1,6 +1,6 @@
 // What is looked at: chosen once, seen by every section.
 
-import type { Facts, Front, Governor, Log, Machine, Result } from "./format";
+import type { Facts, Front, Governor, Log, Machine, Result, Verdict } from "./format";
 
 export interface View {
     /** null: all logs together. */
@@ -38,23 +38,25 @@ export class Model {
         if (found) Object.assign(this.view, { log: found.log, machine: found.machine });
     }
 
-    /** The governor in use: the recorded one if all logs of the view agree on it, else menu, else the first. */
-    inUse(): { governor: number; isRecorded: boolean } {
-        const recorded = new Set(this.logs.map(({ governor }) => governor));
-        const find = (name: string | null) => this.proper().find((index) => name === this.governor(index).name);
-        const own = recorded.size === 1 ? find([...recorded][0]) : undefined;
-        return { governor: own ?? find("menu") ?? this.proper()[0] ?? 0, isRecorded: own !== undefined };
+    /** What the verdict about the machine says. */
+    private verdict(): Verdict | undefined {
+        return this.facts.verdicts.find(({ machine }) => machine === this.view.machine);
     }
 
-    /** What the first numbers compare: the chosen governor, or else the cheapest, instead of `against`, or else of the
-     *  governor in use. `other` is missing if there is no second governor. */
+    /** The governor that the verdict compares others with, and whether it was in use while the logs were recorded. */
+    inUse(): { governor: number; isRecorded: boolean } {
+        const { base, is_in_use } = this.verdict() ?? { base: null, is_in_use: false };
+        return { governor: base ?? this.proper()[0] ?? 0, isRecorded: is_in_use };
+    }
+
+    /** What the first numbers compare: what the verdict does, unless somebody chose a governor or what to hold against it.
+     *  `other` is missing if there is no second governor. */
     contest(): { base: Result | undefined; other: Result | undefined } {
         const results = this.results();
-        const base = results.find(({ governor }) => governor === (this.view.against ?? this.inUse().governor));
-        const others = results.filter((result) => result !== base);
-        const isEligible = ({ governor, forbidden_count }: Result) => this.proper().includes(governor) && forbidden_count === 0;
-        const cheapest = others.filter(isEligible).sort((a, b) => this.cost(a) - this.cost(b))[0];
-        return { base, other: others.find(({ governor }) => governor === this.view.governor) ?? cheapest };
+        const of = (index: number | null | undefined) => results.find(({ governor }) => governor === index);
+        const base = of(this.view.against ?? this.inUse().governor);
+        const chosen = of(this.view.governor);
+        return { base, other: chosen !== base ? chosen : of(this.verdict()?.other) };
     }
 
     /** The logs that are looked at. */

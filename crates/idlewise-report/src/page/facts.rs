@@ -210,6 +210,11 @@ pub struct PriceFacts {
 pub struct Verdict {
     /// Its index.
     pub machine: usize,
+    /// The governor that others are compared with, and the one that the sentence compares with it: indices.
+    pub base: Option<usize>,
+    pub other: Option<usize>,
+    /// Whether the first was in use while the logs were recorded.
+    pub is_in_use: bool,
     /// One sentence.
     pub sentence: String,
     /// The largest facts behind it, at most three.

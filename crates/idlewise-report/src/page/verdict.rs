@@ -81,6 +81,11 @@ impl About<'_, '_> {
             verdict.limits = self.limits(notes, None);
             return verdict;
         };
+        let listed = self.replayed.listed();
+        let place = |it: &Outcome<'_>| listed.iter().position(|row| row.name == it.governor);
+        verdict.base = place(judged.base);
+        verdict.other = judged.other.and_then(place);
+        verdict.is_in_use = judged.is_in_use && in_use.is_recorded;
         verdict.sentence = judged.sentence(in_use);
         verdict.facts = self.facts(judged.base, judged.other);
         let regret = judged.regret(self.prices());

@@ -36,7 +36,7 @@ use super::why::{CpuList, cpus};
 use crate::doubts::ShownDoubts;
 use crate::error::{Failure, Result};
 use crate::governors::Choice;
-use crate::input::NamedLog;
+use crate::input::{NamedLog, no_gaps};
 use crate::output;
 use crate::progress::Progress;
 use crate::replay_arguments::ReplayTarget;
@@ -266,10 +266,7 @@ impl Advise {
         let observed = metadata.cpus.iter().filter(|cpu| cpu.observed && cpu.gap_count > 0);
         let all: CpuSet = observed.clone().map(|cpu| cpu.cpu).collect();
         if all.iter().next().is_none() {
-            return Err(Failure::new(format_args!(
-                "{} has no idle periods to judge on",
-                named.name
-            )));
+            return Err(Failure::new(no_gaps(&named.name, metadata)));
         }
         let asked: Option<CpuSet> =
             self.cpus.as_ref().map(|CpuList(cpus)| cpus.iter().copied().collect());

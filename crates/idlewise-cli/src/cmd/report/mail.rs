@@ -14,7 +14,7 @@ use super::Report;
 use crate::cmd::replay::{outcomes, pool};
 use crate::error::{Failure, Result};
 use crate::governors::{self, Choice};
-use crate::input::NamedLog;
+use crate::input::{NamedLog, must_have_gaps};
 use crate::output;
 use crate::program;
 use crate::replay_arguments::{MACHINES_DEFAULT, Targets};
@@ -59,6 +59,7 @@ impl Report {
             None => None,
         };
         let logs = self.shared.open_logs()?;
+        must_have_gaps(&logs)?;
         let Targets { targets, assumed } = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
         let prices = self.shared.prices();
         let mut outcomes =

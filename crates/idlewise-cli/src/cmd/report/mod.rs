@@ -21,7 +21,7 @@ use serde_json::json;
 use crate::error::{Failure, Result};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
-use crate::input::NamedLog;
+use crate::input::{NamedLog, must_have_gaps};
 use crate::output;
 use crate::replay_arguments::{
     MACHINES_DEFAULT, ReplayArguments, ReplayTarget, Targets, say_assumed,
@@ -134,6 +134,7 @@ impl Report {
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         let output = output::create(self.page_path(), self.force, &inputs)?;
         let logs = self.shared.open_logs()?;
+        must_have_gaps(&logs)?;
         let choices = self.governors.with_in_use(choices, &logs);
         let on = self.shared.machines(&choices)?.on_logs(&logs, &MACHINES_DEFAULT)?;
         let page = self.page(&logs, &on, &choices)?;
