@@ -55,13 +55,13 @@ everywhere("the first screen has the workload and its machine, three numbers, an
     assert.deepEqual(overflow, []);
 }, talkative());
 
-test("the numbers are of the cheapest instead of the governor in use, and follow what is chosen", async () => {
+test("the numbers are of whom the verdict compares, and follow what is chosen", async () => {
     const { facts: all, columns } = facts({ logs: 1 });
     const { page, close } = await open(made({ facts: all, columns }));
     const result = (name) => all.results.find(({ log, machine, governor }) => log === 0 && machine === 0 && all.governors[governor].name === name);
     const numbers = async () => plain(await page.locator(".numbers").innerText());
     const change = (name, base) => `${((result(name).energy_uj / result(base).energy_uj - 1) * 100).toFixed(1).replace("-", "−")} %`;
-    assert.match(await numbers(), /^(teo|ladder) instead of menu, the governor in use/);
+    assert.match(await numbers(), /^teo instead of menu, the governor in use/);
     await page.locator("select").nth(2).selectOption({ label: "ladder" });
     assert.match(await numbers(), /^ladder instead of menu/);
     assert.ok((await numbers()).includes(change("ladder", "menu")), `${await numbers()}: ${change("ladder", "menu")}`);
@@ -71,9 +71,9 @@ test("the numbers are of the cheapest instead of the governor in use, and follow
     assert.match(await page.locator("h1").textContent(), /^log-0, replayed on Half as slow$/);
     await close();
     // The recording does not say, or names a governor that was not replayed.
-    all.logs[0].governor = "haltpoll";
+    for (const verdict of all.verdicts) Object.assign(verdict, { is_in_use: false, other: 2 });
     const other = await open(made({ facts: all, columns }));
-    assert.match(await other.page.locator(".numbers").innerText(), /^(teo|ladder) instead of menu\n/);
+    assert.match(await other.page.locator(".numbers").innerText(), /^ladder instead of menu\n/);
     await other.close();
 });
 

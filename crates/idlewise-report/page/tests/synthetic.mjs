@@ -312,7 +312,7 @@ export function facts(options = {}) {
                 cells: column("json", pooledCells.get(`${machine} ${governor} ${price}`)) })));
         });
     }
-    machines.forEach((m, machine) => made.verdicts.push({ machine, sentence: `On ${m.id}, teo comes nearest to the oracle at λ=¼ × polling power: it costs 19 % more.${hostile}`,
+    machines.forEach((m, machine) => made.verdicts.push({ machine, base: 0, other: 1, is_in_use: true, sentence: `On ${m.id}, teo comes nearest to the oracle at λ=¼ × polling power: it costs 19 % more.${hostile}`,
         facts: [{ text: "menu chose too deep in 31 % of 24 676 gaps", basis: "simulated" }, { text: "energy differs by 2.6 J of 16.0 J", basis: "assumed" }], limits: [`power of C1, C1E, C6 assumed${hostile}`] }));
     made.cpus = column("json", cpuRows);
     made.tables.push({ id: "replay", title: "Replay", columns: [{ name: "governor", unit: "", about: "", better: null, is_text: true },
