@@ -113,7 +113,7 @@ pub struct Advise {
     #[arg(long = "slo", value_name = "pN=TIME", value_delimiter = ',', value_parser = slo, conflicts_with = "lambda_mw")]
     slos: Vec<Slo>,
 
-    /// At most this many watts more than now, for all CPUs together
+    /// With --slo, at most this many watts more than now, for all CPUs together
     #[arg(long, value_name = "W", value_parser = watts)]
     max_watts: Option<f64>,
 
