@@ -358,6 +358,7 @@ fn one_loop_ends_the_governor_on_all_cpus() {
     for set in ["package_count=1", "core_count=4", "thread_count=1"] {
         command.args(["--set", set]);
     }
+    #[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // SAFETY: these are plain data, and the child is waited for once.
     let (status, usage) = unsafe {

@@ -149,7 +149,7 @@ fn refuses_what_is_no_commit_and_leaves_it_alone() {
     assert_refused(&["report", LOG, "--bundle", "x"], &["--format mail"]);
 }
 
-/// A log of one gap, or of none, has figures that are no division by zero.
+/// A log of one gap has figures that are no division by zero; one of none is refused.
 #[test]
 fn hardly_any_gaps_are_no_trouble() {
     use idlewise_trace::GapSink;
@@ -164,7 +164,12 @@ fn hardly_any_gaps_are_no_trouble() {
             writer.take(gaps[0].cpu, &gaps[..count]).unwrap();
         }
         writer.finish_unchecked(&from.metadata).unwrap();
-        let text = stdout(&[&["report", path.to_str().unwrap()], &MAIL[2..]].concat());
+        let command = [&["report", path.to_str().unwrap()], &MAIL[2..]].concat();
+        if count == 0 {
+            crate::assert_refused(&command, &["nothing to judge"]);
+            continue;
+        }
+        let text = stdout(&command);
         assert_fits(&text);
         assert!(text.contains(&format!("{count} idle gaps")), "{text}");
         for word in ["NaN", "inf", "another"] {

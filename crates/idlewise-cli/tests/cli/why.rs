@@ -305,7 +305,7 @@ fn wrong_cpus_and_folders_are_refused() {
     for (arguments, found) in [
         (&["--cpus", "9"][..], "there is no CPU 9; this machine has 0-3"),
         (&["--cpus", "3-1"], "'3-1' is no CPU and no range of CPUs"),
-        (&["-d", "0"], "give seconds above 0"),
+        (&["-d", "0"], "give seconds from 0.001"),
     ] {
         let run = watch(&machine, arguments, |_| panic!("it watches nothing"));
         assert_eq!(run.status, Some(2));

@@ -82,9 +82,8 @@ impl About<'_, '_> {
             return verdict;
         };
         let listed = self.replayed.listed();
-        let place = |it: &Outcome<'_>| listed.iter().position(|row| row.name == it.governor);
-        verdict.base = place(judged.base);
-        verdict.other = judged.other.and_then(place);
+        [verdict.base, verdict.other] = [Some(judged.base), judged.other]
+            .map(|it| listed.iter().position(|row| it.is_some_and(|it| row.name == it.governor)));
         verdict.is_in_use = judged.is_in_use && in_use.is_recorded;
         verdict.sentence = judged.sentence(in_use);
         verdict.facts = self.facts(judged.base, judged.other);
