@@ -299,17 +299,11 @@ fn a_judgement_says_what_its_figures_say() {
 /// Figures of a model that does not reproduce what it was fitted to say nothing about the claim.
 #[test]
 fn a_fit_that_fails_is_said_first_and_takes_the_label() {
-    for (study, set, said, name) in [
-        ("amd-mwait", "halt_per_s=500000", "500000 1/s", "context_switch2, HALT, median"),
-        ("menu-min", "after_us=1", "after_us = 1 us", "after (+min), interrupts on another CPU"),
-        // The input that was set is not the one that was fitted.
-        ("amd-mwait", "ipi_send_ns=100000", "190184 1/s", "context_switch2, HALT, median"),
-    ] {
-        let study = run(study, &["--set".to_owned(), set.to_owned()]);
-        let first = study["findings"][0]["text"].as_str().unwrap();
-        assert!(first.contains("cannot be fitted") && first.contains(said), "{set}: {first}");
-        assert_eq!(figure(&study, name)["role"], "simulated", "{set}");
-    }
+    // The input that is set need not be the one that was fitted.
+    let study = run("amd-mwait", &["--set".to_owned(), "ipi_send_ns=100000".to_owned()]);
+    let first = study["findings"][0]["text"].as_str().unwrap();
+    assert!(first.contains("cannot be fitted to halt_per_s = 190184 1/s"), "{first}");
+    assert_eq!(figure(&study, "context_switch2, HALT, median")["role"], "simulated");
     let slower = "smt4_speed=0.75";
     let study = ["lab", "study", "promotion", "--set", slower];
     assert_refused(&study, &["smt4_speed", "smt2_speed"]);
