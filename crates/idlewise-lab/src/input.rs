@@ -454,9 +454,9 @@ pub fn must_have_gaps<'a>(logs: impl IntoIterator<Item = &'a NamedLog>) -> Resul
         }
         messages.push(no_gaps(&named.name, &named.log.metadata));
     }
-    match messages.into_iter().next() {
-        None => Ok(()),
-        Some(message) => Err(Failure::new(message)),
+    match messages.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(messages.join("; "))),
     }
 }
 

@@ -149,39 +149,26 @@ impl Body {
 /// How far a fitted figure may be from what it was fitted to.
 const FIT_ERROR_RATIO_MAX: f64 = 0.05;
 
-/// An input whose value the model does not reproduce.
-pub(crate) struct MissedFit<'a> {
-    pub(crate) input: &'a Input,
-    wanted: f64,
-    /// The name of the first figure that was fitted to it.
-    what: String,
-    ours: Option<f64>,
-}
-
 impl Body {
-    /// Inputs that the model was fitted to in vain.
-    pub(crate) fn missed_fits<'a>(&self, inputs: &'a [Input], given: &Given) -> Vec<MissedFit<'a>> {
+    /// A sentence for each input that the model was fitted to in vain: the first of its figures has another value.
+    pub(crate) fn missed_fits(&self, inputs: &[Input], given: &Given) -> Vec<String> {
         let missed = inputs.iter().filter_map(|input| {
             let name = input.origin.fitted_to().first()?;
             let figure = self.figures.iter().find(|figure| figure.what.starts_with(name))?;
-            let Figure { what, ours, .. } = figure.clone();
-            let wanted = given.value(input.key).unwrap_or(input.value);
+            let Input { key, unit, .. } = input;
+            let Figure { what, ours, .. } = figure;
+            let wanted = given.value(key).unwrap_or(input.value);
             let is_met = |ours: f64| (ours - wanted).abs() <= FIT_ERROR_RATIO_MAX * wanted.abs();
-            (!ours.is_some_and(is_met)).then_some(MissedFit { input, wanted, what, ours })
+            if ours.is_some_and(is_met) {
+                return None;
+            }
+            let (wanted, ours) = (number_text(wanted), or_dash(*ours, number_text));
+            Some(format!(
+                "The model cannot be fitted to {key} = {wanted} {unit}: with these inputs, '{what}' is {ours} {unit}. \
+                 So this is not the claim's system, and no figure is about the claim."
+            ))
         });
         missed.collect()
-    }
-}
-
-impl MissedFit<'_> {
-    pub(crate) fn sentence(&self) -> String {
-        let MissedFit { input: Input { key, unit, .. }, wanted, what, ours } = self;
-        let ours = or_dash(*ours, number_text);
-        let wanted = number_text(*wanted);
-        format!(
-            "The model cannot be fitted to {key} = {wanted} {unit}: with these inputs, '{what}' is {ours} {unit}. So \
-             this is not the claim's system, and no figure is about the claim."
-        )
     }
 }
 

@@ -25,11 +25,6 @@ impl Origin {
         }
     }
 
-    /// Whether the input was fitted to that figure.
-    pub fn is_fitted_to(self, figure: &str) -> bool {
-        self.fitted_to().iter().any(|name| figure.starts_with(name))
-    }
-
     /// The beginnings of the names of the figures that the input was fitted to.
     pub fn fitted_to(self) -> &'static [&'static str] {
         match self {

@@ -36,13 +36,14 @@ impl Study {
             let both = examined.into_iter().zip(listed);
             examined = both.map(|(guessed, listed)| guessed.no_better_than(listed)).collect();
         }
-        for missed in body.missed_fits(self.inputs, given).into_iter().rev() {
+        let missed = body.missed_fits(self.inputs, given);
+        if !missed.is_empty() {
             // Neither what was fitted nor what follows from it.
             for examined in examined.iter_mut().filter(|it| it.label != Label::Arithmetic) {
                 examined.label = Label::Simulated;
             }
-            body.judgement.insert(0, missed.sentence());
         }
+        body.judgement.splice(0..0, missed);
         let figures = body.figures.iter().cloned().zip(examined);
         let figures = figures.map(|(figure, examined)| Row { figure, examined }).collect();
         Ok(Page { given: given.clone(), figures, body })

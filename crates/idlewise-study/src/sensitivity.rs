@@ -320,9 +320,10 @@ pub(crate) fn examine(
             ends: [0, 1].map(|end: usize| factor.ends[end][0].1),
             gives: [0, 1].map(|end: usize| ends[end].ours[index]),
         });
-        let origins = study.inputs.iter().map(|input| input.origin);
-        let mut origins = origins.chain(facts.iter().map(|fact| fact.origin));
-        let is_fitted = origins.any(|origin| origin.is_fitted_to(&figure.what));
+        let fitted =
+            |origin: Origin| origin.fitted_to().iter().any(|name| figure.what.starts_with(name));
+        let is_fitted = study.inputs.iter().any(|input| fitted(input.origin))
+            || facts.iter().any(|fact| fitted(fact.origin));
         let label = match figure.basis {
             _ if is_fitted => Label::Calibrated,
             Basis::Arithmetic => Label::Arithmetic,

@@ -162,11 +162,8 @@ impl Draft {
         let (attr_byte_count, attrs_start, attrs_byte_count) = (word(2)?, word(3)?, word(4)?);
         let (data_start, data_byte_count) = (word(5)?, word(6)?);
         let features = [word(9)?, word(10)?, word(11)?, word(12)?];
-        let file_byte_count = source
-            .seek(SeekFrom::End(0))
-            .map_err(|source| ImportError::Io { at_byte: 0, source })?;
         for (at_byte, start) in [(24, attrs_start), (40, data_start)] {
-            if start > file_byte_count {
+            if start > self.file_byte_count {
                 return Err(ImportError::BrokenHeader {
                     at_byte,
                     found: format!("a section from byte {start} on"),
