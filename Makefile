@@ -17,7 +17,7 @@ PACKAGES = $(ARM_PACKAGES) binutils linux-perf trace-cmd xz-utils protobuf-compi
 
 # The modules' tests also need QEMU and the headers of Debian's kernels (6.12's from backports).
 KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod make sparse xz-utils \
-	linux-headers-amd64 dkms lintian
+	linux-headers-amd64 dkms lintian patch python3
 KERNEL_BACKPORTS = linux-headers-6.12-amd64
 # Debug kernels that we build ourselves.
 KERNEL_DEBUG_PACKAGES = flex bison bc libelf-dev libssl-dev linux-source-6.1

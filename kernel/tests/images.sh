@@ -74,6 +74,7 @@ add_governors() {
         return 0
     }
     cp "$from"/gov.h "$folder" 2> /dev/null || true
+    cp "$from"/menu.c "$folder"
     grep -qs '^CONFIG_CPU_IDLE_GOV_TEO=y' "$(of_image "$kernel" config)" || cp "$from/teo.c" "$folder"
     governors=$(patched_governors "$patch") || return 1
     for governor in $governors; do
@@ -86,6 +87,9 @@ add_governors() {
     done
 }
 
+# is_tested KERNEL FOLDER: whether idlewise_governor_test knows what the kernel's teo.c and menu.c in the folder do
+is_tested() { [[ $1 = 6.12.* ]] && [ -z "${GOVERNOR_SOURCES:-}" ] && [ -e "$2/teo.c" ] && [ -e "$2/menu.c" ]; }
+
 # build_modules KERNEL stock|test RESULTS: works in /tmp, because Kbuild takes no path with spaces or colons. Fails if
 # the compiler or sparse warns.
 build_modules() {
@@ -94,12 +98,13 @@ build_modules() {
     folder=$(mktemp --directory --tmpdir=/tmp idlewise-modules-XXXXXX)
     cp "$sources"/*.c "$sources"/*.h "$sources"/Kbuild "$folder"
     if [ "$flavour" = test ]; then
-        cp "$sources"/tests/idlewise_*.c "$folder"
+        cp "$sources"/tests/idlewise_*.[ch] "$folder"
         add_governors "$kernel" "$folder" || return 1
     fi
     make --silent -C "$(headers "$kernel")" M="$folder" W=1 "C=$(has_sparse "$kernel" && echo 2 || echo 0)" \
         "IDLEWISE_TEST=$([ "$flavour" = test ] && echo y)" \
         "IDLEWISE_TEO=$([ ! -e "$folder/teo.c" ] || echo m)" \
+        "IDLEWISE_GOVERNOR_TEST=$(is_tested "$kernel" "$folder" && echo m)" \
         "IDLEWISE_TEO_PATCHED=$([ ! -e "$folder/patched-teo.c" ] || echo m)" \
         "IDLEWISE_MENU_PATCHED=$([ ! -e "$folder/patched-menu.c" ] || echo m)" modules 2>&1 |
         grep -v 'Skipping BTF\|unavailability of vmlinux' | tee "$folder/warnings" >&2 || true
