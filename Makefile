@@ -293,9 +293,9 @@ hazard-kernel: toolchain ## our governor against the kernel's own in QEMU, in co
 	@./scripts/setup $(KERNEL_PACKAGES)
 	@./scripts/setup $(KERNEL_BACKPORTS)
 	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
-	@GOVERNORS='run_ms=100 loads=pingpong,requests,hackbench,periodic,interrupts,idle governors=menu,ladder,teo,idlewise:1,idlewise:2,hazard:256,hazard:1024' \
+	@GOVERNORS='run_ms=100 seeds=3 loads=pingpong,requests,hackbench,periodic,interrupts,idle governors=menu,ladder,teo,idlewise:1,idlewise:2,hazard:256,hazard:1024' \
 	./kernel/tests/run
-	@./kernel/tests/governors-page docs/hazard-kernel.md target/kernel/6.*/governors.log
+	@./kernel/tests/rows page docs/hazard-kernel.md target/kernel/6.*/governors.log
 
 # Run by hand only: ten minutes for all loads on one kernel. kernel/tests/rig explains what each variable may be.
 RIG_VARIABLES = KERNELS GOVERNORS LOADS TABLES PATCH SEEDS RUN_MS COSTS GATE
