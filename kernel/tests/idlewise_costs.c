@@ -12,6 +12,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/cpuidle.h>
+#include <linux/kallsyms.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/percpu.h>
@@ -31,10 +32,10 @@ MODULE_PARM_DESC(time, "Measure the time in select, instead of counting queries 
 
 static DEFINE_PER_CPU(struct costs, costs);
 static struct cpuidle_governor *governor;
-static int (*governor_select)(struct cpuidle_driver *driver, struct cpuidle_device *device, bool *stop_tick);
+static int (*governor_select)(struct cpuidle_driver *driver, struct cpuidle_device *device,
+			      bool *stop_tick);
 static struct tracepoint *tick_stop;
 
-unsigned long kallsyms_lookup_name(const char *name);
 IDLEWISE_DEFINE_CALL(kallsyms_lookup_name);
 
 static int show_costs(char *buffer, const struct kernel_param *param)
@@ -59,7 +60,8 @@ module_param_cb(costs, &costs_ops, NULL, 0444);
 MODULE_PARM_DESC(costs, "Selects, ns in select, queries of the sleep length, stopped ticks");
 
 /* Interrupts are off. */
-static int timed_select(struct cpuidle_driver *driver, struct cpuidle_device *device, bool *stop_tick)
+static int timed_select(struct cpuidle_driver *driver, struct cpuidle_device *device,
+			bool *stop_tick)
 {
 	struct costs *own = this_cpu_ptr(&costs);
 	u64 start = rdtsc();
@@ -75,6 +77,7 @@ static int count_query(struct kprobe *probe, struct pt_regs *registers)
 	this_cpu_inc(costs.query_count);
 	return 0;
 }
+
 NOKPROBE_SYMBOL(count_query);
 
 static void count_stop(void *data, int success, int dependency)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Unit tests of 6.12's teo.c and menu.c, unmodified. tests/images.sh puts the files beside this one.
+ * Unit tests of 6.12's teo.c and menu.c, unmodified. tests/images.sh puts the files beside this.
  *
- * The kernel around a governor is a struct: the next timer, the tick, PM QoS and the clock are what a
- * scene says. A scene is a history of idle periods and then one decision. It expects a state, whether
- * the tick may stop, and how often the sleep length is asked for. Each scene runs at 100, 250 and
- * 1000 Hz unless it names one. The answers are what the files do, not what they should do.
+ * The kernel around a governor is a struct: the next timer, the tick, PM QoS and the clock are what
+ * a scene says. A scene is a history of idle periods and then one decision. It expects a state,
+ * whether the tick may stop, and how often the sleep length is asked for. Each scene runs at 100,
+ * 250 and 1000 Hz unless it names one. The answers are what the files do, not what they should do.
  *
  * Not tested: more than one CPU, and iowait, which 6.12 does not look at.
  */
@@ -46,13 +46,14 @@ static ktime_t ask_sleep_length(ktime_t *delta_next)
 #define tick_nohz_get_sleep_length(next)	ask_sleep_length(next)
 #define tick_nohz_tick_stopped()		(world.is_tick_stopped)
 #define tick_nohz_idle_got_tick()		(world.did_tick_wake)
-#define cpuidle_governor_latency_req(cpu)	(world.latency_limit_ns)
+#define cpuidle_governor_latency_req(cpu)	((void)(cpu), world.latency_limit_ns)
 #define local_clock()				(world.clock_ns)
 #define cpuidle_register_governor(governor)	((void)(governor), 0)
 #undef TICK_NSEC
 #define TICK_NSEC				(world.tick_period_ns)
 #undef postcore_initcall
-#define postcore_initcall(function)		static int (*function##_unused)(void) __maybe_unused = function
+#define postcore_initcall(function)	\
+	static int (*function##_unused)(void) __maybe_unused = function
 #undef __init
 #define __init					__maybe_unused
 
@@ -80,7 +81,8 @@ static struct cpuidle_driver hsw = {
 
 static struct cpuidle_driver byt = {
 	.states = {
-		POLL, STATE(1, 1), STATE(300, 275), STATE(500, 560), STATE(1200, 4000), STATE(10000, 20000),
+		POLL, STATE(1, 1), STATE(300, 275), STATE(500, 560), STATE(1200, 4000),
+		STATE(10000, 20000),
 	},
 	.state_count = 6,
 };
@@ -98,7 +100,7 @@ struct scene {
 	struct cpuidle_driver *driver;
 	/* 0: at each rate. */
 	int hz;
-	/* The history: so many idle periods of this length, which ended so, while a timer was that far ahead. */
+	/* The history: so many idle periods of this length, which ended so, with a timer ahead. */
 	int idle_count;
 	s64 idle_us, timer_then_us;
 	enum end end;
@@ -177,6 +179,16 @@ static struct answer play(struct cpuidle_governor *governor, const struct scene 
 	return answer;
 }
 
+static void expect(struct kunit *test, const struct scene *scene, int hz, struct answer answer,
+		   struct answer expected)
+{
+	KUNIT_EXPECT_EQ_MSG(test, answer.state, expected.state, "%s, %d Hz", scene->what, hz);
+	KUNIT_EXPECT_EQ_MSG(test, answer.stop_tick, expected.stop_tick, "%s, %d Hz", scene->what,
+			    hz);
+	KUNIT_EXPECT_EQ_MSG(test, answer.query_count, expected.query_count, "%s, %d Hz",
+			    scene->what, hz);
+}
+
 static void play_all(struct kunit *test, struct cpuidle_governor *governor, bool is_teo)
 {
 	static const int rates_hz[] = { 100, 250, 1000 };
@@ -192,12 +204,7 @@ static void play_all(struct kunit *test, struct cpuidle_governor *governor, bool
 			if (scene->hz && scene->hz != rates_hz[j])
 				continue;
 			answer = play(governor, scene, rates_hz[j]);
-			KUNIT_EXPECT_EQ_MSG(test, answer.state, expected.state, "%s, %d Hz", scene->what,
-					    rates_hz[j]);
-			KUNIT_EXPECT_EQ_MSG(test, answer.stop_tick, expected.stop_tick, "%s, %d Hz",
-					    scene->what, rates_hz[j]);
-			KUNIT_EXPECT_EQ_MSG(test, answer.query_count, expected.query_count, "%s, %d Hz",
-					    scene->what, rates_hz[j]);
+			expect(test, scene, rates_hz[j], answer, expected);
 		}
 	}
 }
@@ -222,6 +229,7 @@ static struct kunit_suite governor_suite = {
 	.name = "cpuidle_governors",
 	.test_cases = governor_cases,
 };
+
 kunit_test_suite(governor_suite);
 
 MODULE_LICENSE("GPL");
