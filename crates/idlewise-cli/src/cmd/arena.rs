@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use idlewise_lab::notes::{add_governors, add_log, add_machine};
 use idlewise_lab::target::{AskedMachines, Conditions, Targets};
-use idlewise_report::arena::{cell_table, standing_table, standings};
-use idlewise_report::{Notes, TextStyle, arena_plot, counted};
+use idlewise_report::arena::{cell_table, standing_table, standings, verdict};
+use idlewise_report::{Notes, TextStyle, arena_plot, counted, wrap};
 use idlewise_sim::Basis;
 use idlewise_sim::contest::{CellResult, Entry, Price, Shape};
 use idlewise_sim::replay::DEFAULT_TICK_WORK_NS;
@@ -235,6 +235,9 @@ impl Arena {
             counted(targets.len(), "machine"),
             self.shapes.iter().map(|shape| shape.name()).collect::<Vec<_>>().join(", "),
         );
+        if let Some(verdict) = verdict(&standings) {
+            writeln!(out, "{}\n", wrap(&verdict, style.width, 2))?;
+        }
         let table = standing_table(&title, &standings);
         writeln!(out, "{}", table.to_text(&style))?;
         out.write_all(notes.to_text(style.width).as_bytes())?;

@@ -4,8 +4,8 @@ use idlewise_sim::UJ_PER_MW_NS;
 use idlewise_sim::replay::Delays;
 
 use super::{GAIN_MIN, Slices, Step, WORST, Wishes};
-use crate::text::shorten_middle;
 use crate::statistics::{Draw, RESAMPLE_COUNT, RUN_COUNT_MIN, middle};
+use crate::text::shorten_middle;
 
 /// A percentile is judged only if so many events are expected beyond it.
 pub(super) const BEYOND_COUNT_MIN: f64 = 5.0;

@@ -531,5 +531,8 @@ fn record(root: &Root, duration: Duration, unpacking: Unpacking) -> Result<Named
         })
         .map_err(Failure::new)?;
     bar.finish();
+    // The file is nothing that its user knows.
+    let shown = format!("{}: ", path.display());
     NamedLog::open(&path, unpacking)
+        .map_err(|failure| Failure::new(failure.text().replace(&shown, "")))
 }

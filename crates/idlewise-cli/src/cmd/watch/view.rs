@@ -221,7 +221,7 @@ fn columns(app: &App) -> Vec<Figure> {
             percent((line.condition == Condition::Usable).then(|| line.shares[slot]))
         }));
     }
-    figures.push(Figure::new("rejected", None, |line| rate(line.rejected_per_s)));
+    figures.push(Figure::new("refused", None, |line| rate(line.rejected_per_s)));
     figures.push(Figure::new("disabled", None, |line| line.disabled_count.to_string()));
     figures
 }
