@@ -86,6 +86,9 @@ fn with_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     let nearest = nearest_name(unknown, known.iter().map(|(name, _)| name.as_str()));
     if let Some((_, full)) = known.iter().find(|(name, _)| Some(name.as_str()) == nearest) {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![full.clone()]));
+    } else {
+        // Perhaps clap's is a hidden command.
+        error.remove(ContextKind::SuggestedSubcommand);
     }
     error
 }
