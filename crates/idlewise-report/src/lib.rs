@@ -106,7 +106,7 @@ pub use catalogue::{columns_markdown, columns_schema};
 pub use columns::{Better, Column, Heading, Priority, Unit};
 pub use notes::{CountedDoubt, Notes, NotesForm, Statement, wrap};
 pub use secrets::without_secrets;
-pub use shown::{counted, json_shown, shown, shown_in_line};
+pub use shown::{counted, json_shown, shown, shown_in_line, time_words};
 pub use table::Table;
 pub use text::{TextStyle, WIDTH_DEFAULT};
 pub use value::Value;

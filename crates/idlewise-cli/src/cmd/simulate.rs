@@ -10,7 +10,7 @@ use idlewise_lab::notes::{add_governors, add_machine};
 use idlewise_lab::target::{disabled, promoted};
 use idlewise_report::replay::broken_rules;
 use idlewise_report::simulate::{run_table, span_table, state_table};
-use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_report::{Notes, TextStyle, counted, wrap};
 use idlewise_sim::replay::GroupReader;
 use idlewise_sim::simulate::{Hardware, ParameterInfo, Report, Setup, Shape, simulate_replicates};
 use idlewise_sim::workload::{Recorded, WORKLOADS, Workload};
@@ -220,13 +220,8 @@ impl Simulate {
             };
             log.write(report, about)?;
             if !self.json {
-                let gap_count = runs[0].1.gaps.len();
-                writeln!(
-                    out,
-                    "{}: {gap_count} gaps; {}",
-                    screen::name(path),
-                    screen::name(&perfetto)
-                )?;
+                let gaps = counted(runs[0].1.gaps.len(), "gap");
+                writeln!(out, "{}: {gaps}; {}", screen::name(path), screen::name(&perfetto))?;
             }
         }
         self.print(&mut out, &plan, &runs)?;

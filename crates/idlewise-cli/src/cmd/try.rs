@@ -434,7 +434,7 @@ impl Runner<'_> {
         expected.extend(set.map(|change| (change.file.clone(), change.to.clone())));
         let values = expected.into_iter().map(|(file, to)| (self.root.text(&file), file, to));
         let mut others = values.filter(|(now, _, to)| now.as_ref() != Some(to));
-        others.next().map(|(now, file, _)| (file, now))
+        others.next().map(|(now, file, _)| (self.root.path(&file).display().to_string(), now))
     }
 
     fn measured(&mut self, place: &str, which: Which) -> Result<Result<Round, TrialEnd>> {

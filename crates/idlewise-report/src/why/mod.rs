@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::notes::wrap;
-use crate::{Column, Notes, Table, TextStyle, Value};
+use crate::{Column, Notes, Table, TextStyle, Value, counted, time_words};
 
 /// Waiting below this share of wall time is left alone.
 pub const WAITING_MIN: f64 = 0.01;
@@ -490,8 +490,8 @@ impl WhyReport {
             text += &table.to_text(style);
         }
         if hidden_count > 0 {
-            let s = if hidden_count == 1 { "" } else { "s" };
-            text += &format!("{hidden_count} row{s} hardly used or left out; --json has all.\n");
+            let rows = counted(hidden_count, "row");
+            text += &format!("{rows} hardly used or left out; --json has all.\n");
         }
         text
     }
@@ -504,11 +504,8 @@ impl WhyReport {
             self.governor.as_ref().map(|governor| format!("governor {governor}")),
             self.kernel.as_ref().map(|kernel| format!("Linux {kernel}")),
         ];
-        let mut head = format!(
-            "{:.1} s on {cpu_count} CPU{}",
-            self.elapsed_ns as f64 / 1e9,
-            if cpu_count == 1 { "" } else { "s" }
-        );
+        let mut head =
+            format!("{:.1} s on {}", self.elapsed_ns as f64 / 1e9, counted(cpu_count, "CPU"));
         if self.is_cut_short {
             head += " (ended early)";
         }
@@ -616,8 +613,7 @@ fn power(power_mw: f64) -> String {
 }
 
 fn time(ns: u64) -> String {
-    let us = ns as f64 / 1e3;
-    if us < 10_000.0 { format!("{us} us") } else { format!("{} ms", us / 1e3) }
+    time_words(ns as f64)
 }
 
 /// A number with commas, with a decimal below ten.
