@@ -203,10 +203,13 @@ pub fn verdict(standings: &[Standing]) -> Option<String> {
     }
     if let Some(duel) = &first.duel {
         text += &format!(
-            ". It beats both menu and teo in {} of {}, and loses by more than 2 points in {}",
+            ". It beats both menu and teo in {} of {}, and {}",
             duel.won_count,
             counted(first.cell_count, "cell"),
-            duel.lost_count
+            match duel.lost_count {
+                0 => "never loses by more than 2 points".to_owned(),
+                lost_count => format!("loses by more than 2 points in {lost_count}"),
+            }
         );
     }
     Some(text + ".")

@@ -396,8 +396,8 @@ fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<Statement> {
         return None;
     }
     let text = format!(
-        "The longest waits for one state: {} on {} ({}), where {} of {} wake events found it in {} and waited \
-         {}, {} in all; {:.0} % of those stays were too deep.",
+        "Of the kernel's governors, {} waits longest for one state: on {} ({}), {} of {} wake-ups found the CPU in {} \
+         and waited {}, {} in all; {:.0} % of those stays were too deep.",
         outcome.governor,
         outcome.log,
         outcome.machine,
@@ -538,8 +538,8 @@ mod tests {
         assert_eq!(
             sentences,
             [
-                "The longest waits for one state: menu on a (toy), where 8 of 10 wake events found it in C6 and \
-                 waited 290 µs, 2 ms in all; 100 % of those stays were too deep.",
+                "Of the kernel's governors, menu waits longest for one state: on a (toy), 8 of 10 wake-ups found the \
+                 CPU in C6 and waited 290 µs, 2 ms in all; 100 % of those stays were too deep.",
                 "menu+min changes menu most on a (toy): delay 1 ms instead of 2 (-75 %), energy \
                  -23.9 %; in 1 of 2 log-machine pairs by less than 1 %.",
             ]

@@ -230,7 +230,8 @@ impl Arena {
         }
         let style = TextStyle::for_stdout();
         let title = format!(
-            "Regret against the oracle: {}, {}, shapes: {} (simulated)",
+            "Regret against the oracle: {}, {}, shapes of the powers: {} (simulated). A cell is a log on a machine at one \
+             HZ, shape and λ",
             counted(logs.len(), "log"),
             counted(targets.len(), "machine"),
             self.shapes.iter().map(|shape| shape.name()).collect::<Vec<_>>().join(", "),

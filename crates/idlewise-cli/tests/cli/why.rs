@@ -342,6 +342,12 @@ fn a_busy_machine_is_not_judged() {
     });
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
     assert!(run.stderr.lines().last().unwrap().contains(expected), "{}", run.stderr);
+    // Nor are they a table.
+    let run = watch(&machine, &[], |_| {
+        ticks(3_000);
+        play_deep(&machine, "0-3,72-75", 3);
+    });
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
 }
 
 /// A state that cannot be read is no state that nobody entered.

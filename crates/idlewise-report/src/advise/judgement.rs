@@ -409,7 +409,7 @@ impl Judgement {
                 is_shown.then(|| change.clone()).into_iter().chain(delay).collect();
             parts.join(" and ")
         };
-        format!("{}: {}, at the price of {}", self.shown_setting(), in_words(true), in_words(false))
+        format!("{}: {}, but {}", self.shown_setting(), in_words(true), in_words(false))
     }
 
     /// Whether it surely keeps all limits.

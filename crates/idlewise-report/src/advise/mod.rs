@@ -233,8 +233,8 @@ impl Advice {
                 self.rows[0].event_count,
                 BEYOND_COUNT_MIN / (1.0 - P99)
             ),
-            Outcome::LeaveAlone => "Leave it alone: nothing that was tried is surely better without costing power or \
-                                    longer tail delays."
+            Outcome::LeaveAlone => "Leave it alone: nothing that was tried is sure to help without more power or longer \
+                                    tail delays."
                 .to_owned(),
             Outcome::Infeasible(nearest) => {
                 let nearest = match nearest {
@@ -294,10 +294,7 @@ impl Advice {
     pub fn doubters(&self) -> Vec<String> {
         let mut texts = Vec::new();
         if !self.choices().is_empty() {
-            texts.push(
-                "a limit of delay, which says how long a wake-up may wait: --slo p99=50us"
-                    .to_owned(),
-            );
+            texts.push("a limit on delay, such as --slo p99=50us".to_owned());
         }
         let Outcome::Change(index) = self.outcome else { return texts };
         let row = &self.rows[index + 1];
@@ -306,25 +303,26 @@ impl Advice {
             row.tails.iter().filter(|tail| tail.ratio > limited && tail.ns > tail.before_ns);
         if let Some(tail) = beyond.min_by(|a, b| a.ratio.total_cmp(&b.ratio)) {
             texts.push(format!(
-                "a limit of the tail, which your limits leave open and which gets longer: --slo {}=50us",
+                "a limit on the tail, which your limits leave open and which gets longer: --slo {}=50us",
                 tail.name()
             ));
         }
         texts.push(
             match self.judged_by {
                 JudgedBy::Replay => {
-                    "a workload that does something else next because delays are shorter, which a replay does not \
-                     follow: try it on your own benchmark"
+                    "a workload that does something else once its delays change, which a replay cannot show; test the \
+                     setting on your own benchmark: `idlewise try`"
                 }
                 JudgedBy::Predict => {
-                    "waits that did not happen in the recording, timeouts, and tasks that run at another speed: try \
-                     it on your own benchmark"
+                    "waits that did not happen in the recording, timeouts, and tasks that run at another speed; test the \
+                     setting on your own benchmark: `idlewise try`"
                 }
             }
             .to_owned(),
         );
         texts.push(
-            "exit latencies that differ from the table's: measure them, and pass the file by --machine"
+            "exit latencies other than those of the machine file; measure them (`idlewise measure states`) and pass the file \
+             with --machine"
                 .to_owned(),
         );
         if row.step == Some(Step::Governor) {
@@ -382,9 +380,10 @@ impl Advice {
                 counted(hidden_count, "candidate")
             );
         }
-        for (place, doubter) in self.doubters().iter().enumerate() {
-            text += if place == 0 { "\n" } else { "" };
-            text += &wrap(&format!("What would change this verdict: {doubter}."), style.width, 2);
+        let doubters = self.doubters();
+        text += if doubters.is_empty() { "" } else { "\nWhat would change this verdict:\n" };
+        for doubter in doubters {
+            text += &wrap(&format!("- {doubter}"), style.width, 2);
             text += "\n";
         }
         text += "\n";
@@ -397,7 +396,7 @@ impl Advice {
         if choices.is_empty() {
             return String::new();
         }
-        let head = "Choices, none of them recommended, because each gains in one thing and costs in another:";
+        let head = "Trade-offs that you may choose; none is recommended:";
         let mut text = wrap(head, width, 0) + "\n";
         for &index in choices.iter().take(CHOICE_COUNT_MAX) {
             text += &wrap(&format!("- {}", self.rows[index + 1].choice()), width, 2);
@@ -454,13 +453,13 @@ fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
             (false, _) => "exceeds a limit",
             _ if index == 0 => "",
             (true, _) if wishes.slos.is_empty() && row.is_trade() => "trade",
-            (true, _) if is_limited && !row.has_intervals() => "may keep the limits",
+            (true, _) if is_limited && !row.has_intervals() => "perhaps within the limits",
             (true, Some(_)) => "pays",
-            (true, None) if !keeps_now => "keeps the limits",
+            (true, None) if !keeps_now => "within the limits",
             (true, None) if wishes.slos.is_empty() && row.power_side() == Side::Worse => {
                 "costs power, tail no better"
             }
-            (true, None) => "nothing gained for sure",
+            (true, None) => "no certain gain",
         };
     }
     // Too few events have no tail to judge, and only a limit says that it does not matter.

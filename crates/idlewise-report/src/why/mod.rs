@@ -410,9 +410,11 @@ impl WhyReport {
             "Waiting: an upper bound, as if a task waited at each exit; a recording tells who did.",
             match is_measured {
                 true => "Exit latency: measured on this machine.",
-                false => "Exit latency: a table's worst case, not measured here.",
+                false => {
+                    "Exit latency: the worst case that the driver declares, not measured here."
+                }
             },
-            "Time: of the state that the kernel asked for; what the hardware did is not counted.",
+            "Time: in the state that the kernel requested; the hardware may have used another.",
             match self.counts_misses() {
                 true => {
                     "Too deep: stays shorter than the target residency, whether anyone waited or not."
@@ -491,7 +493,8 @@ impl WhyReport {
         }
         if hidden_count > 0 {
             let rows = counted(hidden_count, "row");
-            text += &format!("{rows} hardly used or left out; --json has all.\n");
+            text +=
+                &format!("{rows} not shown, of states that were hardly used; --json has all.\n");
         }
         text
     }

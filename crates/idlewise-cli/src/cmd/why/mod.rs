@@ -104,7 +104,7 @@ pub struct Why {
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
-    /// Read sys/ and proc/ below this folder, such as a host's mounts in a container; in a plain copy no count changes
+    /// Read sys/ and proc/ below this folder, such as a host's mounts in a container; not a copy, whose counts stand still
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
 
@@ -181,7 +181,9 @@ impl Why {
             is_guest: is_virtual_machine(&root),
         };
         let mut report = report.make(is_cut_short)?;
-        if let (false, Some(busy)) = (self.conditions.is_empty(), report.is_busy()) {
+        // A file of metrics takes what there is.
+        let must_judge = !self.conditions.is_empty() || self.textfile.is_none();
+        if let (true, Some(busy)) = (must_judge && report.findings().is_empty(), report.is_busy()) {
             return Err(Failure::new(busy));
         }
         let judged = self.conditions.iter().map(|condition| condition.judge(&report));
@@ -403,7 +405,7 @@ impl Report<'_> {
         let power_basis = machine.power_basis();
         notes.basis(
             power_basis,
-            "powers of the states, and that stays keep their length in another one",
+            "the power of each state, and that stays would last as long in another one",
         );
         Ok(WhyGroup {
             cpus: show_cpu_list(&cpus),

@@ -168,7 +168,6 @@ fn winsize(width: u16, height: u16) -> Winsize {
     Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-
 #[test]
 fn the_screen_follows_the_machine_and_the_keys() {
     let machine = server_with(224);
