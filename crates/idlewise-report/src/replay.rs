@@ -539,7 +539,7 @@ mod tests {
             sentences,
             [
                 "The longest waits for one state: menu on a (toy), where 8 of 10 wake events found it in C6 and \
-                 waited 290 µs, 2 ms in all; 100 % of those stays were too deep.",
+                 waited 290 µs, 2.32 ms in all; 100 % of those stays were too deep.",
                 "menu+min changes menu most on a (toy): delay 1 ms instead of 2 (-75 %), energy \
                  -23.9 %; in 1 of 2 log-machine pairs by less than 1 %.",
             ]
