@@ -539,7 +539,7 @@ mod tests {
             sentences,
             [
                 "Of the kernel's governors, menu waits longest for one state: on a (toy), 8 of 10 wake-ups found the \
-                 CPU in C6 and waited 290 µs, 2 ms in all; 100 % of those stays were too deep.",
+                 CPU in C6 and waited 290 µs, 2.32 ms in all; 100 % of those stays were too deep.",
                 "menu+min changes menu most on a (toy): delay 1 ms instead of 2 (-75 %), energy \
                  -23.9 %; in 1 of 2 log-machine pairs by less than 1 %.",
             ]

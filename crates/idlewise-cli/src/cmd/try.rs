@@ -489,7 +489,7 @@ impl Runner<'_> {
                 // Their ratios are numbers, too.
                 Ok(value) if (1e-100..=1e100).contains(&value) => Ok(value),
                 Ok(_) => Err(fail(format!(
-                    "--metric found {number}, and only numbers above 0 have ratios (to 1e100)"
+                    "--metric found {number}, and only numbers above 0 have ratios (1e-100 to 1e100)"
                 ))),
                 Err(_) => Err(fail(format!("--metric found '{number}', which is no number"))),
             };

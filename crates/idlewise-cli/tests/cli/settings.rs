@@ -401,11 +401,16 @@ fn what_the_machine_lacks_is_said_in_one_line() {
         ("C6s=off", "no idle state C6s; did you mean 'C6'? the states are"),
         ("c6=off", "no idle state c6; did you mean 'C6'? the states are"),
         ("governor=TEO", "no governor TEO; did you mean 'teo'? it has"),
-        ("governer=teo", "\"governer\" is no setting; did you mean 'governor'?"),
-        ("latncy=3us", "\"latncy\" is no setting; did you mean 'latency'?"),
-        ("C6=OFF", "\"OFF\" is neither on nor off; did you mean 'off'?"),
     ] {
         machine.refused(&format!("apply --set {setting}"), hint);
+    }
+    for (setting, hint) in [
+        ("governer=teo", "\"governer\" is no setting; did you mean 'governor'?\n"),
+        ("latncy=3us", "\"latncy\" is no setting; did you mean 'latency'?\n"),
+        ("C6=OFF", "\"OFF\" is neither on nor off; did you mean 'off'?\n"),
+    ] {
+        let (status, text) = machine.said(&format!("apply --set {setting}"));
+        assert!(status == Some(2) && text.contains(hint), "{text}");
     }
     machine.refused("apply --set C6=off@9", "CPU 9 is not online (0-3 are)");
     machine

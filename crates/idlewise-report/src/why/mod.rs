@@ -615,8 +615,9 @@ fn power(power_mw: f64) -> String {
     }
 }
 
+/// A time beside settings, which are typed with `us`.
 fn time(ns: u64) -> String {
-    time_words(ns as f64)
+    time_words(ns as f64).replace('µ', "u")
 }
 
 /// A number with commas, with a decimal below ten.
