@@ -43,6 +43,23 @@ impl Series {
 /// be compared were measured in the same run. The draws are always the same, so a result has one
 /// verdict. With fewer than [`RUN_COUNT_MIN`] runs there is no interval.
 pub fn estimate(run_count: usize, statistic: impl Fn(&[usize]) -> f64) -> (f64, Option<[f64; 2]>) {
+    let (measured, resampled) = resampled(run_count, statistic);
+    (measured, resampled.map(middle))
+}
+
+/// Like [`estimate`], for the few runs of which [`middle_of_few`] has to widen the interval. Where every resample is
+/// the same, there is nothing to be known from resampling, and no interval.
+pub(crate) fn estimate_of_few(
+    run_count: usize,
+    statistic: impl Fn(&[usize]) -> f64,
+) -> (f64, Option<[f64; 2]>) {
+    let (measured, resampled) = resampled(run_count, statistic);
+    let varies = |it: &Vec<f64>| it.iter().any(|other| *other != measured);
+    (measured, resampled.filter(varies).map(|it| middle_of_few(it, run_count)))
+}
+
+/// A statistic of the runs and of resamples; none of fewer than [`RUN_COUNT_MIN`] runs.
+fn resampled(run_count: usize, statistic: impl Fn(&[usize]) -> f64) -> (f64, Option<Vec<f64>>) {
     let mut drawn: Vec<usize> = (0..run_count).collect();
     let measured = statistic(&drawn);
     if run_count < RUN_COUNT_MIN {
@@ -54,7 +71,7 @@ pub fn estimate(run_count: usize, statistic: impl Fn(&[usize]) -> f64) -> (f64, 
         drawn.fill_with(|| draw.index(run_count));
         statistics.push(statistic(&drawn));
     }
-    (measured, Some(middle(statistics)))
+    (measured, Some(statistics))
 }
 
 /// The middle 95 % of the statistics of resamples.
