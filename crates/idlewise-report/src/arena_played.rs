@@ -178,7 +178,8 @@ pub fn played_standings(cells: &[JudgedCell<'_>]) -> Vec<PlayedStanding> {
             let (speeds, costs) = (ratios(|it| it.throughput_ratio), ratios(|it| it.cost_ratio));
             let at = |&(it, ratio): &(&JudgedCell<'_>, f64)| (ratio, place(it.cell));
             let regrets: Vec<f64> = own.iter().filter_map(|it| it.cell.regret).collect();
-            let count = |is: &dyn Fn(f64) -> bool| costs.iter().filter(|it| is(it.1)).count() as u64;
+            let count =
+                |is: &dyn Fn(f64) -> bool| costs.iter().filter(|it| is(it.1)).count() as u64;
             PlayedStanding {
                 governor: governor.to_owned(),
                 cell_count: own.len(),
@@ -284,7 +285,8 @@ impl Agreement {
         let interval = interval
             .map(|[low, high]| format!(" (95 % interval over loads {low:.2} to {high:.2})"))
             .unwrap_or_default();
-        let worst = self.worst_pair.as_ref().map(|it| format!("; most on {it}")).unwrap_or_default();
+        let worst =
+            self.worst_pair.as_ref().map(|it| format!("; most on {it}")).unwrap_or_default();
         format!(
             "Rank correlation of played cost and replayed regret, Kendall's τ_b, mean of {} cells: \
              {tau:.2}{interval}. Of {} pairs of governors, replays have {} in the other order, and {} of \
@@ -300,15 +302,15 @@ impl Agreement {
 
 /// Columns of a figure and of the ends of its interval.
 macro_rules! figure {
-    ($unit:ident $better:ident, $get:expr, $heading:literal: $id:literal, $means:literal; $low:literal, $high:literal) => {
+    ($unit:ident $better:ident, $get:expr, $heading:literal: $id:literal, $means:literal; $low:literal, $high:literal$(, $detail:ident)?) => {
         [
             Column::$unit($id, $heading, |row| $get(row).map(|it| it.0).into()).means($means).$better(),
             Column::$unit($low, "from", |row| $get(row).and_then(|it| it.1).map(|it| it[0]).into())
                 .means("Lower end of its 95 % interval; absent without seven replicates that differ.")
-                .detail(),
+                $(.$detail())?,
             Column::$unit($high, "to", |row| $get(row).and_then(|it| it.1).map(|it| it[1]).into())
                 .means("Its upper end.")
-                .detail(),
+                $(.$detail())?,
         ]
     };
 }
@@ -317,7 +319,9 @@ macro_rules! figure {
 pub fn played_columns<'a>() -> Vec<Column<JudgedCell<'a>>> {
     type C<'a> = Column<JudgedCell<'a>>;
     let mut columns: Vec<C<'a>> = vec![
-        C::text("load", "load", |row| row.cell.load.as_str().into()).means("What was played.").key(),
+        C::text("load", "load", |row| row.cell.load.as_str().into())
+            .means("What was played.")
+            .key(),
         C::new(MACHINE, |row| row.cell.machine.as_str().into()),
         C::number("lambda", "λ", |row| times(row.cell.price).into())
             .means("The price of delay, as a multiple of polling's power.")
@@ -330,19 +334,19 @@ pub fn played_columns<'a>() -> Vec<Column<JudgedCell<'a>>> {
         .detail(),
     ];
     columns.extend(figure!(ratio higher_is_better, (|row: &JudgedCell<'_>| row.throughput_ratio), "throughput":
-        "throughput_ratio", "Throughput over that of the better of menu and teo."; "throughput_low_ratio", "throughput_high_ratio"));
+        "throughput_ratio", "Throughput over that of the better of menu and teo."; "throughput_low_ratio", "throughput_high_ratio", detail));
     columns.extend(figure!(ns lower_is_better, (|row: &JudgedCell<'_>| figure(row.cell, |play| play.delay_p50_ns)), "wake p50":
-        "delay_p50_ns", "Median time from the event that wakes a CPU until it runs, mean over replicates."; "delay_p50_low_ns", "delay_p50_high_ns"));
+        "delay_p50_ns", "Median time from the event that wakes a CPU until it runs, mean over replicates."; "delay_p50_low_ns", "delay_p50_high_ns", detail));
     columns.extend(figure!(ns lower_is_better, (|row: &JudgedCell<'_>| figure(row.cell, |play| play.delay_p99_ns)), "wake p99":
-        "delay_p99_ns", "Its 99th percentile."; "delay_p99_low_ns", "delay_p99_high_ns"));
+        "delay_p99_ns", "Its 99th percentile."; "delay_p99_low_ns", "delay_p99_high_ns", detail));
     columns.extend(figure!(mw lower_is_better, (|row: &JudgedCell<'_>| figure(row.cell, |play| Some(play.power_mw))), "power":
-        "power_mw", "Mean power of all cores and packages of the simulated machine."; "power_low_mw", "power_high_mw"));
+        "power_mw", "Mean power of all cores and packages of the simulated machine."; "power_low_mw", "power_high_mw", detail));
     columns.extend(figure!(uj lower_is_better, (|row: &JudgedCell<'_>| figure(row.cell, cost)), "cost":
-        "cost_uj", "Energy of the machine and priced delay, for each operation; for each wake event if the load counts none."; "cost_low_uj", "cost_high_uj"));
+        "cost_uj", "Energy of the machine and priced delay, for each operation; for each wake event if the load counts none."; "cost_low_uj", "cost_high_uj", detail));
     columns.extend(figure!(ratio lower_is_better, (|row: &JudgedCell<'_>| row.cost_ratio), "of better":
         "cost_ratio", "The cost over that of the better of menu and teo."; "cost_low_ratio", "cost_high_ratio"));
     columns.push(
-        C::ratio("replayed_regret_ratio", "replayed regret", |row| row.cell.regret.into())
+        C::ratio("replayed_regret_ratio", "replay regret", |row| row.cell.regret.into())
             .means("Regret of a replay of the gaps that the first governor leaves in the first replicate.")
             .lower_is_better(),
     );
@@ -359,7 +363,7 @@ pub fn played_standing_columns() -> Vec<Column<PlayedStanding>> {
             .detail(),
     ];
     columns.extend(figure!(ratio higher_is_better, (|row: &PlayedStanding| row.throughput), "throughput":
-        "throughput_ratio", "Throughput over that of the better of menu and teo, geometric mean of the cells; intervals are over loads."; "throughput_low_ratio", "throughput_high_ratio"));
+        "throughput_ratio", "Throughput over that of the better of menu and teo, geometric mean of the cells; intervals are over loads."; "throughput_low_ratio", "throughput_high_ratio", detail));
     columns.extend([
         C::ratio("throughput_worst_ratio", "lowest", |row| {
             row.slowest.as_ref().map(|it| it.0).into()
@@ -389,7 +393,7 @@ pub fn played_standing_columns() -> Vec<Column<PlayedStanding>> {
         })
         .means("That cell.")
         .detail(),
-        C::ratio("replayed_regret_ratio", "replayed regret", |row| row.regret.into())
+        C::ratio("replayed_regret_ratio", "replay regret", |row| row.regret.into())
             .means("Mean regret of the replays.")
             .lower_is_better(),
     ]);
@@ -397,11 +401,88 @@ pub fn played_standing_columns() -> Vec<Column<PlayedStanding>> {
 }
 
 /// Returns a table of all cells.
-pub fn played_table(title: &str, cells: &[JudgedCell<'_>]) -> Table {
+pub fn played_table(title: impl Into<String>, cells: &[JudgedCell<'_>]) -> Table {
     Table::new(title, &played_columns(), cells).unranked()
 }
 
 /// Returns the table of the standings.
 pub fn played_standing_table(title: &str, standings: &[PlayedStanding]) -> Table {
     Table::new(title, &played_standing_columns(), standings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A governor whose replicates cost this much, beside the regret of its replay.
+    fn cell(load: &str, governor: &str, costs_uj: [f64; 7], regret: f64) -> PlayedCell {
+        let play = |cost_uj| Play {
+            throughput_per_s: Some(1e3 / cost_uj),
+            delay_p50_ns: Some(2_000.0),
+            delay_p99_ns: None,
+            power_mw: 1.0,
+            cost_uj,
+        };
+        PlayedCell {
+            load: load.to_owned(),
+            machine: "spr".to_owned(),
+            price: Price::QUARTER,
+            governor: governor.to_owned(),
+            plays: costs_uj.map(play).to_vec(),
+            regret: Some(regret),
+        }
+    }
+
+    #[test]
+    fn a_reversed_pair_is_certain_only_beyond_the_replicates_doubt() {
+        let around = |cost: f64| [0.8, 0.9, 1.0, 1.0, 1.0, 1.1, 1.2].map(|it| it * cost);
+        let contest = |mine: [f64; 7], regret| {
+            [cell("a", "menu", [100.0; 7], 0.1), cell("a", "mine", mine, regret)]
+        };
+        let [agrees, reverses, may_be, is_close] =
+            [(around(200.0), 0.2), (around(200.0), 0.0), (around(103.0), 0.0), ([101.0; 7], 0.0)]
+                .map(|(mine, regret)| agreement(&contest(mine, regret)));
+        let counts = |it: &Agreement| (it.pair_count, it.reversed_count, it.certain_count);
+        assert_eq!((agrees.tau, counts(&agrees)), (Some((1.0, None)), (1, 0, 0)));
+        assert_eq!((reverses.tau, counts(&reverses)), (Some((-1.0, None)), (1, 1, 1)));
+        assert_eq!(counts(&may_be), (1, 1, 0), "its interval includes menu");
+        assert_eq!(counts(&is_close), (1, 1, 0), "one percent is not much");
+        let text = reverses.to_text();
+        assert!(text.contains("a, spr, λ=0.25: mine costs 100 % more than menu"), "{text}");
+    }
+
+    /// Of three pairs one is tied in the replay: τ_b is (2 − 0) / √(3 · 2).
+    #[test]
+    fn ties_count_as_kendall_says() {
+        let three = [("menu", 1.0, 0.1), ("teo", 2.0, 0.1), ("mine", 3.0, 0.3)];
+        let cells = three.map(|(name, cost, regret)| cell("a", name, [cost; 7], regret));
+        let (tau, _) = agreement(&cells).tau.unwrap();
+        assert!((tau - 2.0 / f64::sqrt(6.0)).abs() < 1e-12, "{tau}");
+        let tied = cells.map(|it| PlayedCell { regret: Some(0.0), ..it });
+        assert_eq!(agreement(&tied).tau, None);
+    }
+
+    #[test]
+    fn standings_are_against_the_better_and_over_loads() {
+        let of_load = |load: &str, mine: f64| {
+            [("menu", 100.0), ("teo", 50.0), ("mine", mine)]
+                .map(|(name, cost)| cell(load, name, [cost; 7], 0.0))
+        };
+        let loads = ["a", "b", "c", "d", "e", "f", "g"];
+        let each = loads.iter().zip([25.0, 50.0, 50.5, 100.0, 50.0, 50.0, 50.0]);
+        let cells: Vec<PlayedCell> = each.flat_map(|(load, mine)| of_load(load, mine)).collect();
+        let standings = played_standings(&judged(&cells));
+        let row = |name: &str| standings.iter().find(|it| it.governor == name).unwrap();
+        let mine = row("mine");
+        assert_eq!((mine.won_count, mine.lost_count, mine.cell_count), (1, 1, 7));
+        assert_eq!(mine.dearest, Some((2.0, "d, spr, λ=0.25".to_owned())));
+        assert_eq!(mine.slowest.as_ref().map(|it| it.0), Some(0.5));
+        let (cost, interval) = mine.cost.unwrap();
+        let [low, high] = interval.unwrap();
+        assert!(low < cost && cost < high && (cost - 1.01_f64.powf(1.0 / 7.0)).abs() < 1e-9);
+        assert_eq!(row("teo").cost, Some((1.0, None)), "it is the better one everywhere");
+        // Without menu there is nothing to compare with.
+        let alone: Vec<PlayedCell> = cells.into_iter().filter(|it| it.governor != "menu").collect();
+        assert!(judged(&alone).iter().all(|it| it.cost_ratio.is_none()));
+    }
 }

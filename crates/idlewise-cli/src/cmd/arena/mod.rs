@@ -69,7 +69,10 @@ state; 2 on bad input.";
 /// oracle's cost. Won are the cells in which it has less regret than both menu and teo. `hazard` without a price
 /// gets that of each cell.
 #[derive(clap::Args)]
-#[command(mut_arg("governor", with_default("menu, menu-7.2, teo, ladder and hazard; menu-7.2 not with --played")))]
+#[command(mut_arg(
+    "governor",
+    with_default("menu, menu-7.2, teo, ladder and hazard; menu-7.2 not with --played")
+))]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arena {
     /// Idle logs or recordings [default: the bundled logs]; with --played, recordings with causes, workload logs and
@@ -152,7 +155,10 @@ pub const ROLES: Roles = &[
     (BundleRole::Machine, &["machines"]),
     (BundleRole::Plain, &["lambdas", "shapes", "hz"]),
     (OUTPUT, &["store", "plot", "force"]),
-    (BundleRole::Refused("bundle `predict` or `lab simulate` of its loads"), &["played", "replicates", "duration_ms"]),
+    (
+        BundleRole::Refused("bundle `predict` or `lab simulate` of its loads"),
+        &["played", "replicates", "duration_ms"],
+    ),
     (BundleRole::Form, &["csv"]),
 ];
 
@@ -202,7 +208,7 @@ impl Arena {
             choices: &choices,
             settings: &settings,
             shapes: &self.shapes,
-            prices: self.lambdas.as_deref().unwrap_or(&Price::STANDARD),
+            prices: self.prices(),
         };
         let mut units = Vec::new();
         for (index, (named, hash)) in logs.iter().zip(&hashes).enumerate() {
@@ -227,6 +233,11 @@ impl Arena {
         self.print(&mut to(), &cells, &logs, &on, &choices)?;
         let failed = governors::say_failures(&choices, "its cells are left out");
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn prices(&self) -> &[Price] {
+        let usual: &[Price] = if self.played { &[Price::QUARTER] } else { &Price::STANDARD };
+        self.lambdas.as_deref().unwrap_or(usual)
     }
 
     fn print(

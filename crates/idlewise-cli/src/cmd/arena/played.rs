@@ -37,7 +37,6 @@ use crate::screen::{self, Screen, say};
 
 /// Without `haltpoll`, which is for guests.
 pub(super) const GOVERNORS_DEFAULT: [&str; 4] = ["menu", "teo", "ladder", "hazard"];
-pub(super) const PRICES_DEFAULT: [Price; 1] = [Price::QUARTER];
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 const SEED: u64 = 1;
@@ -122,14 +121,13 @@ impl Place<'_> {
 
     fn generated(&self, name: &str) -> Result<(idlewise_sim::workload::Workload, Hardware)> {
         let (package_count, core_count, thread_count) = (1, 4, 1);
-        let mut hardware = Hardware {
-            package_count,
-            core_count,
-            thread_count,
-            ..Hardware::of(self.machine())
-        };
+        let mut hardware =
+            Hardware { package_count, core_count, thread_count, ..Hardware::of(self.machine()) };
         let workload = generated(name, &mut hardware)?;
-        Ok((workload.ok_or_else(|| Failure::new(format_args!("{name}: not a workload")))?, hardware))
+        Ok((
+            workload.ok_or_else(|| Failure::new(format_args!("{name}: not a workload")))?,
+            hardware,
+        ))
     }
 
     fn runs(&self, choice: &Choice, count: u64, keeps_gaps: bool) -> Result<Vec<Run>> {
@@ -180,10 +178,16 @@ impl Place<'_> {
     }
 
     /// The regret of a replay for each governor.
-    fn regrets(&self, gaps: &[IdleGap], choices: &[Choice], price: Price) -> Result<Vec<Option<f64>>> {
+    fn regrets(
+        &self,
+        gaps: &[IdleGap],
+        choices: &[Choice],
+        price: Price,
+    ) -> Result<Vec<Option<f64>>> {
         let ReplayTarget { machine, states, disabled, costs, .. } = self.target;
         let period_ns = tick_period_ns(self.hardware()?.hz as u32);
-        let setting = ReplaySetting { disabled: *disabled, ..ReplaySetting::new(*states, period_ns) };
+        let setting =
+            ReplaySetting { disabled: *disabled, ..ReplaySetting::new(*states, period_ns) };
         let lambda_mw = price.lambda_mw(costs);
         let cost_uj = |choice: &Choice| -> Result<f64> {
             let player = choice.on(machine)?;
@@ -204,7 +208,8 @@ impl Place<'_> {
         // Without a price of its own, a governor plays the same at all of them.
         let mut runs: Vec<Vec<Vec<Run>>> = Vec::new();
         for choice in choices {
-            let told: Option<Vec<Choice>> = prices.iter().map(|&price| choice.told(price)).collect();
+            let told: Option<Vec<Choice>> =
+                prices.iter().map(|&price| choice.told(price)).collect();
             let told = told.unwrap_or_else(|| vec![choice.clone()]);
             runs.push(told.iter().map(|it| self.runs(it, count, false)).collect::<Result<_>>()?);
         }
@@ -244,7 +249,8 @@ fn open(asked: &Arena) -> Result<(Vec<Load>, Vec<String>)> {
                 let played = recorded(path, asked)?;
                 let setting = Setting::new(&played.machine);
                 let count = asked.replicates;
-                let runs = played.play(&setting, &played.choice, Replicates { count, seed: SEED })?;
+                let runs =
+                    played.play(&setting, &played.choice, Replicates { count, seed: SEED })?;
                 if let Err(failure) = played.reproduction(&runs) {
                     left_out.push(failure.text());
                     continue;
@@ -296,7 +302,7 @@ fn targets(load: &Load, names: &[String]) -> Result<Vec<(ReplayTarget, bool)>> {
 /// Plays everything that was asked for, and prints it.
 pub(super) fn run(asked: &Arena, choices: &[Choice]) -> Result<bool> {
     governors::must_decide(choices)?;
-    let prices: &[Price] = asked.lambdas.as_deref().unwrap_or(&PRICES_DEFAULT);
+    let prices = asked.prices();
     let (loads, left_out) = open(asked)?;
     let of_loads: Vec<_> =
         loads.iter().map(|load| targets(load, &asked.machines)).collect::<Result<_>>()?;
@@ -355,8 +361,13 @@ fn print(
     }
     let style = TextStyle::for_stdout();
     let replicates = counted(asked.replicates, "replicate");
-    let title = format!("Played loads, {replicates} of each (simulated)");
-    writeln!(out, "{}", played_table(&title, &judged).to_text(&style))?;
+    let mut title = format!("Played loads, {replicates} of each (simulated)");
+    let mut same = Vec::new();
+    if let &[price] = asked.prices() {
+        title += &format!(", λ = {}", price.as_times().unwrap_or(f64::NAN));
+        same.push("lambda");
+    }
+    writeln!(out, "{}", played_table(title, &judged).without(&same).to_text(&style))?;
     let table = played_standing_table("Against the better of menu and teo", &standings);
     writeln!(out, "{}", table.to_text(&style))?;
     writeln!(out, "{}\n", wrap(&agreement.to_text(), style.width, 2))?;
