@@ -58,11 +58,7 @@ fn replayed() -> Vec<Listed> {
             "`replay --rank`, cells (`--csv`, and `cells` of `--json`)",
             &arena::cell_columns(),
         ),
-        listed(
-            "arena_played",
-            "`replay --rank --played`",
-            &arena_played::played_standing_columns(),
-        ),
+        listed("arena_played", "", &arena_played::played_standing_columns()),
         listed(
             "arena_played_cells",
             "`replay --rank --played`, cells (`--csv`, and `cells` of `--json`)",
