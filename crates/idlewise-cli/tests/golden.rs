@@ -240,7 +240,7 @@ fn the_arena_of_the_recordings_kept_apart_is_in_the_documentation() {
     let all = contest(&store, &CONTESTANTS, &["--plot", plot.to_str().unwrap()]);
     let mut text = format!("**All, with the default powers**\n\n{}", standings(&all));
     // Those with a lane for each shape take long, so only one of them is here.
-    let few = ["hazard", "hazard:lambda=0.25", "ski-known", "teo-6.12", "menu-7.2", "menu-6.12"];
+    let few = ["hazard", "hazard:lambda=0.25", "ski-known", "teo-6.12", "menu-6.12"];
     let others = [["--shape", "flat"], ["--shape", "steep"], ["--hz", "100"], ["--hz", "1000"]]
         .map(|more| contest(&store, &few, &more));
     text += "\n**With other powers and ticks: mean, 95 % interval, won/lost by 2/worst loss**\n\n\

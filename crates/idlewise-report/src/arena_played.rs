@@ -306,7 +306,7 @@ macro_rules! figure {
         [
             Column::$unit($id, $heading, |row| $get(row).map(|it| it.0).into()).means($means).$better(),
             Column::$unit($low, "from", |row| $get(row).and_then(|it| it.1).map(|it| it[0]).into())
-                .means("Lower end of its 95 % interval; absent without seven replicates that differ.")
+                .means("Lower end of its 95 % interval.")
                 $(.$detail())?,
             Column::$unit($high, "to", |row| $get(row).and_then(|it| it.1).map(|it| it[1]).into())
                 .means("Its upper end.")
@@ -334,7 +334,7 @@ pub fn played_columns<'a>() -> Vec<Column<JudgedCell<'a>>> {
         .detail(),
     ];
     columns.extend(figure!(ratio higher_is_better, (|row: &JudgedCell<'_>| row.throughput_ratio), "throughput":
-        "throughput_ratio", "Throughput over that of the better of menu and teo."; "throughput_low_ratio", "throughput_high_ratio", detail));
+        "throughput_ratio", "Throughput over that of the better of menu and teo. Intervals need seven replicates that differ."; "throughput_low_ratio", "throughput_high_ratio", detail));
     columns.extend(figure!(ns lower_is_better, (|row: &JudgedCell<'_>| figure(row.cell, |play| play.delay_p50_ns)), "wake p50":
         "delay_p50_ns", "Median time from the event that wakes a CPU until it runs, mean over replicates."; "delay_p50_low_ns", "delay_p50_high_ns", detail));
     columns.extend(figure!(ns lower_is_better, (|row: &JudgedCell<'_>| figure(row.cell, |play| play.delay_p99_ns)), "wake p99":

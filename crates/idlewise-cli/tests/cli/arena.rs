@@ -233,27 +233,29 @@ fn a_play_finds_the_loop_that_a_replay_cannot_see() {
     assert!(agreement["certain_count"].as_u64().unwrap() >= 1, "{agreement}");
     assert!(agreement["worst_pair"].as_str().unwrap().contains("teo costs"), "{agreement}");
     assert_eq!(agreement["kendall_tau_low"], Value::Null, "one load has no interval");
-    // The gaps that teo leaves are long, and a replay of them does not blame it.
+    // The replay is of the first governor's gaps: on its own, which are twice as long, teo takes C2.
     let own = played(
         &["tcp-lat"],
         &[&options[..], &["--governor", "teo", "--governor", "menu"]].concat(),
     );
-    assert_ne!(figure(&own, "menu", "replayed_regret_ratio"), of("menu", "replayed_regret_ratio"));
+    assert!(figure(&own, "teo", "replayed_regret_ratio") > 0.3);
     assert_eq!(figure(&own, "teo", "cost_uj"), of("teo", "cost_uj"), "the order changes no play");
 }
 
 #[test]
 fn options_of_a_play_do_something() {
-    let options = ["--machine", "spr", "--duration-ms", "50"];
-    let with = |more: &[&str]| played(&["poisson"], &[&options[..], more].concat());
+    let at_ms = |ms, more: &[&str]| {
+        played(&["poisson"], &[&["--machine", "spr", "--duration-ms", ms], more].concat())
+    };
+    let with = |more: &[&str]| at_ms("50", more);
     let [six, seven] = ["6", "7"].map(|count| with(&["--replicates", count]));
     assert!(figure(&six, "menu", "cost_low_uj").is_nan() && six["replicate_count"] == 6);
     let [low, cost, high] =
         ["cost_low_uj", "cost_uj", "cost_high_uj"].map(|it| figure(&seven, "menu", it));
     assert!(low < cost && cost < high, "{low} {cost} {high}");
-    let longer = with(&["--replicates", "7", "--duration-ms", "100"]);
+    let longer = at_ms("100", &["--replicates", "7"]);
     assert_ne!(figure(&longer, "menu", "cost_uj"), cost);
-    // A price makes delay dearer for all, and only hazard is told it.
+    // Delay costs more for all, and only hazard is told its price.
     let prices = with(&["--replicates", "7", "--lambda", "0,1"]);
     let at = |governor: &str, name: &str| -> Vec<f64> {
         let cells = prices["cells"].as_array().unwrap().iter();
@@ -265,6 +267,7 @@ fn options_of_a_play_do_something() {
     let [menu, hazard] = ["menu", "hazard"].map(|name| at(name, "power_mw"));
     assert!(menu[0] == menu[1] && hazard[0] < hazard[1], "{menu:?} {hazard:?}");
     assert!(at("menu", "cost_uj")[0] < at("menu", "cost_uj")[1]);
+    let options = ["--machine", "spr", "--duration-ms", "50"];
     let csv =
         stdout(&[&["replay", "--rank", "--played", "poisson", "--csv"], &options[..]].concat());
     assert!(csv.starts_with("load,machine,lambda,governor,") && csv.lines().count() == 5, "{csv}");
