@@ -9,9 +9,9 @@ use crate::statistics::{estimate, median};
 use crate::{Column, Table, Value, counted};
 
 /// A cell counts as lost if its regret is this much above the better of the references.
-const LOSS_RATIO: f64 = 0.02;
+pub(crate) const LOSS_RATIO: f64 = 0.02;
 /// The governors that the others are compared with, by both of their names.
-const REFERENCES: [[&str; 2]; 2] = [["menu", "menu-6.12"], ["teo", "teo-6.12"]];
+pub(crate) const REFERENCES: [[&str; 2]; 2] = [["menu", "menu-6.12"], ["teo", "teo-6.12"]];
 
 /// Everything but the governor.
 fn place(entry: &Entry) -> ComparedPlace<'_> {

@@ -266,15 +266,10 @@ impl Simulate {
 
     fn workload(&self, hardware: &mut Hardware) -> Result<Workload> {
         let name = self.workload.as_deref().unwrap_or_default();
+        if let Some(workload) = generated(name, hardware)? {
+            return Ok(workload);
+        }
         let path = Path::new(name);
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            let text = read_text(path)?;
-            return Workload::from_toml(&text, hardware)
-                .map_err(|error| Failure::new(format_args!("{name}: {error}")));
-        }
-        if !path.is_file() {
-            return Workload::named(name).map_err(Failure::new);
-        }
         let named = NamedLog::open(path, self.unpacking)?;
         if let Some(hz) = named.log.metadata.hz {
             hardware.hz = u64::from(hz);
@@ -381,6 +376,21 @@ impl Simulate {
             .filter_map(|(name, report)| broken_rules(name, &plan.machine.id, &report.idle));
         broken.for_each(|text| notes.doubt(text));
         notes
+    }
+}
+
+/// A workload by its name or TOML file, which may set hardware parameters; `None` for another file.
+pub(super) fn generated(name: &str, hardware: &mut Hardware) -> Result<Option<Workload>> {
+    let path = Path::new(name);
+    if path.extension().is_some_and(|extension| extension == "toml") {
+        let text = read_text(path)?;
+        return Workload::from_toml(&text, hardware)
+            .map(Some)
+            .map_err(|error| Failure::new(format_args!("{name}: {error}")));
+    }
+    match path.is_file() {
+        true => Ok(None),
+        false => Workload::named(name).map(Some).map_err(Failure::new),
     }
 }
 
