@@ -17,7 +17,7 @@ PACKAGES = $(ARM_PACKAGES) binutils linux-perf trace-cmd xz-utils protobuf-compi
 
 # The modules' tests also need QEMU and the headers of Debian's kernels (6.12's from backports).
 KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod make sparse xz-utils \
-	linux-headers-amd64 dkms lintian
+	linux-headers-amd64 dkms lintian patch python3
 KERNEL_BACKPORTS = linux-headers-6.12-amd64
 # Debug kernels that we build ourselves.
 KERNEL_DEBUG_PACKAGES = flex bison bc libelf-dev libssl-dev linux-source-6.1
@@ -280,6 +280,7 @@ front-door: toolchain ## run the README's first command and look at what it prin
 test-kernel: toolchain ## the kernel modules in real kernels, in QEMU; and these as judges of the replay
 	@./scripts/setup $(KERNEL_PACKAGES)
 	@./scripts/setup $(KERNEL_BACKPORTS)
+	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
 	@$(CARGO) build --quiet --package idlewise-cli
 	@./kernel/tests/package
 	@target="$${CARGO_TARGET_DIR:-target}"; mkdir -p "$$target/kernel" && \
@@ -292,9 +293,19 @@ hazard-kernel: toolchain ## our governor against the kernel's own in QEMU, in co
 	@./scripts/setup $(KERNEL_PACKAGES)
 	@./scripts/setup $(KERNEL_BACKPORTS)
 	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
-	@GOVERNORS='run_ms=100 works=pingpong,requests,hackbench,periodic,interrupts,idle governors=menu,ladder,teo,idlewise:1,idlewise:2,hazard:256,hazard:1024' \
+	@GOVERNORS='run_ms=100 seeds=3 loads=pingpong,requests,hackbench,periodic,interrupts,idle governors=menu,ladder,teo,idlewise:1,idlewise:2,hazard:256,hazard:1024' \
 	./kernel/tests/run
-	@./kernel/tests/governors-page docs/hazard-kernel.md target/kernel/6.*/governors.log
+	@./kernel/tests/rows page docs/hazard-kernel.md target/kernel/6.*/governors.log
+
+# Run by hand only: ten minutes for all loads on one kernel. kernel/tests/rig explains what each variable may be.
+RIG_VARIABLES = KERNELS GOVERNORS LOADS TABLES PATCH SEEDS RUN_MS COSTS GATE
+
+.PHONY: rig
+rig: ## loads under governors and a patch in real kernels (QEMU), as a table: make rig LOADS=requests,disk TABLES=spr,milan PATCH=my.patch
+	@./scripts/setup $(KERNEL_PACKAGES)
+	@./scripts/setup $(KERNEL_BACKPORTS)
+	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
+	@$(foreach name,$(RIG_VARIABLES),$(name)='$($(name))') ./kernel/tests/rig
 
 # Run by hand only: it takes an hour. NAMES=settings selects scripts of kernel/tests/machine.
 .PHONY: test-machine

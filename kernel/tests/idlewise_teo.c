@@ -6,15 +6,28 @@
  */
 #include <linux/cpuidle.h>
 #include <linux/module.h>
+#include <linux/string.h>
 #include <linux/tick.h>
 
 #include "governor_symbols.h"
 
-#define cpuidle_register_governor(governor) governor_register(governor)
+/* idlewise_teo_patched.c has other values. */
+#ifndef TEO_NAME
+#define TEO_NAME "teo"
+#define TEO_FILE "teo.c"
+#endif
+
+static int register_as(struct cpuidle_governor *governor, const char *name)
+{
+	strscpy(governor->name, name, sizeof(governor->name));
+	return governor_register(governor);
+}
+
+#define cpuidle_register_governor(governor) register_as(governor, TEO_NAME)
 #undef postcore_initcall
 #define postcore_initcall(function) module_init(function)
 
-#include "teo.c"
+#include TEO_FILE
 
 static void __exit teo_exit(void)
 {

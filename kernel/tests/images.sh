@@ -43,28 +43,70 @@ has_sparse() {
         { [ -e "$headers/scripts/checker-valid.sh" ] || ! grep -qs checker-valid "$headers/Makefile"; }
 }
 
-# Where the kernel's own teo.c is, if the kernel is built without it and scripts/kernel-sources got it.
-sources_of_teo() {
+# Where the kernel's own governors are, if scripts/kernel-sources got them; or other files of GOVERNOR_SOURCES.
+sources_of_governors() {
     local folder
-    folder=$build/../kernel-sources/$(cut -d . -f 1,2 <<< "$1")/drivers/cpuidle/governors
-    ! grep -qs '^CONFIG_CPU_IDLE_GOV_TEO=y' "$(of_image "$1" config)" && [ -e "$folder/teo.c" ] && echo "$folder"
+    folder=${GOVERNOR_SOURCES:-$build/../kernel-sources/$(cut -d . -f 1,2 <<< "$1")/drivers/cpuidle/governors}
+    [ -e "$folder/teo.c" ] && echo "$folder"
 }
+
+# patched_governors PATCH: the names of the governors that it changes. Fails if it changes other files.
+patched_governors() {
+    local file governors=()
+    while read -r file; do
+        case $file in
+            */governors/teo.c | */governors/menu.c) governors+=("$(basename "$file" .c)") ;;
+            *)
+                echo "$1 changes $file; only teo.c and menu.c are built as modules, anything else takes a kernel of its own" >&2
+                return 1 ;;
+        esac
+    done < <(sed -n 's/^+++ \([^[:space:]]*\).*/\1/p' "$1")
+    [ ${#governors[@]} -gt 0 ] || { echo "$1 is no patch for teo.c or menu.c" >&2; return 1; }
+    echo "${governors[@]}"
+}
+
+# add_governors KERNEL FOLDER: the sources of teo as a module, and of what GOVERNOR_PATCH changes. Without a patch, it
+# takes the one that tests/rows must refuse.
+add_governors() {
+    local kernel=$1 folder=$2 from governor governors patch=${GOVERNOR_PATCH:-$sources/tests/first-teo.patch}
+    from=$(sources_of_governors "$kernel") || {
+        [ -z "${GOVERNOR_PATCH:-}" ] || { echo "$kernel: no teo.c to patch; scripts/kernel-sources gets it" >&2; return 1; }
+        return 0
+    }
+    cp "$from"/gov.h "$folder" 2> /dev/null || true
+    cp "$from"/menu.c "$folder"
+    grep -qs '^CONFIG_CPU_IDLE_GOV_TEO=y' "$(of_image "$kernel" config)" || cp "$from/teo.c" "$folder"
+    governors=$(patched_governors "$patch") || return 1
+    for governor in $governors; do
+        if ! patch --silent --output "$folder/patched-$governor.c" "$from/$governor.c" "$patch" > "$folder/said"; then
+            rm -f "$folder"/patched-*.c
+            [ -n "${GOVERNOR_PATCH:-}" ] || return 0
+            echo "$patch does not apply to $from/$governor.c: $(head -n 1 "$folder/said")" >&2
+            return 1
+        fi
+    done
+}
+
+# is_tested KERNEL FOLDER: whether idlewise_governor_test knows what the kernel's teo.c and menu.c in the folder do
+is_tested() { [[ $1 = 6.12.* ]] && [ -z "${GOVERNOR_SOURCES:-}" ] && [ -e "$2/teo.c" ] && [ -e "$2/menu.c" ]; }
 
 # build_modules KERNEL stock|test RESULTS: works in /tmp, because Kbuild takes no path with spaces or colons. Fails if
 # the compiler or sparse warns.
 build_modules() {
-    local kernel=$1 flavour=$2 results=$3 folder teo is_clean=true
+    local kernel=$1 flavour=$2 results=$3 folder is_clean=true
     rm -rf "$results" && mkdir -p "$results"
     folder=$(mktemp --directory --tmpdir=/tmp idlewise-modules-XXXXXX)
     cp "$sources"/*.c "$sources"/*.h "$sources"/Kbuild "$folder"
     if [ "$flavour" = test ]; then
-        cp "$sources"/tests/idlewise_*.c "$folder"
-        ! teo=$(sources_of_teo "$kernel") || { cp "$teo"/teo.c "$folder" && cp "$teo"/gov.h "$folder" 2> /dev/null || true; }
-        [ -z "${TEO_PATCH:-}" ] || patch --silent "$folder/teo.c" < "$TEO_PATCH" || return 1
+        cp "$sources"/tests/idlewise_*.[ch] "$folder"
+        add_governors "$kernel" "$folder" || return 1
     fi
     make --silent -C "$(headers "$kernel")" M="$folder" W=1 "C=$(has_sparse "$kernel" && echo 2 || echo 0)" \
         "IDLEWISE_TEST=$([ "$flavour" = test ] && echo y)" \
-        "IDLEWISE_TEO=$([ ! -e "$folder/teo.c" ] || echo m)" modules 2>&1 |
+        "IDLEWISE_TEO=$([ ! -e "$folder/teo.c" ] || echo m)" \
+        "IDLEWISE_GOVERNOR_TEST=$(is_tested "$kernel" "$folder" && echo m)" \
+        "IDLEWISE_TEO_PATCHED=$([ ! -e "$folder/patched-teo.c" ] || echo m)" \
+        "IDLEWISE_MENU_PATCHED=$([ ! -e "$folder/patched-menu.c" ] || echo m)" modules 2>&1 |
         grep -v 'Skipping BTF\|unavailability of vmlinux' | tee "$folder/warnings" >&2 || true
     [ ! -s "$folder/warnings" ] || is_clean=false
     cp "$folder"/*.ko "$results" && rm -r "$folder"
