@@ -338,10 +338,10 @@ impl Advice {
     /// Returns the text.
     pub fn to_text(&self, style: &TextStyle) -> String {
         let title = format!(
-            "{}, {:.1} s in {} slices, {} {}: {} under {}; judged by {}",
+            "{}, {:.1} s in {}, {} {}: {} under {}; judged by {}",
             self.log,
             self.span_ns as f64 / 1e9,
-            self.slice_count,
+            counted(self.slice_count, "slice"),
             if self.cpus.contains(['-', ',']) { "CPUs" } else { "CPU" },
             self.cpus,
             self.machine,

@@ -20,7 +20,7 @@ use idlewise_lab::notes::{add_governors, add_machine};
 use idlewise_lab::target::{Conditions, HZ_DEFAULT, is_own_machine, named_machine};
 use idlewise_report::advise::{Advice, Candidate, JudgedBy, Outcome, Slices, Slo, Wishes};
 use idlewise_report::predict::reproduction_text;
-use idlewise_report::{Notes, TextStyle};
+use idlewise_report::{Notes, TextStyle, counted};
 use idlewise_sim::contest::Price;
 use idlewise_sim::{Basis, Machine};
 use idlewise_trace::wanted_events;
@@ -509,8 +509,8 @@ fn record(root: &Root, duration: Duration, unpacking: Unpacking) -> Result<Named
     let mut signals = Signals::catch()?;
     let recording = Recording::start(root, output, None, wanted_events()).map_err(Failure::new)?;
     say(format_args!(
-        "idlewise: recording {} CPUs for {} s; ctrl-c ends it early",
-        recording.cpus().len(),
+        "idlewise: recording {} for {} s; ctrl-c ends it early",
+        counted(recording.cpus().len(), "CPU"),
         duration.as_secs_f64()
     ));
     loop {
