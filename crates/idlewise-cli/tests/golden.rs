@@ -79,6 +79,8 @@ fn outputs_are_as_expected() {
         &folder.join("diff.txt"),
         &idlewise(&["replay", "--compare", "--machine", "spr"]),
     );
+    let played = ["replay", "--rank", "--played", "tcp-lat", "poisson", "--duration-ms", "100"];
+    assert_golden(&folder.join("played.txt"), &idlewise(&played));
     let softirq = "traces/s-softirq500.parquet";
     assert_golden(&folder.join("info-s-softirq500.txt"), &idlewise(&["info", softirq]));
 }

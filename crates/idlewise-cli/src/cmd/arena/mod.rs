@@ -76,10 +76,11 @@ state; 2 on bad input.";
 #[command(after_long_help = EXAMPLES)]
 pub struct Arena {
     /// Idle logs or recordings [default: the bundled logs]; with --played, recordings with causes, workload logs and
-    /// workloads of `lab simulate` by name or file [default: all of these]
+    /// workloads of `lab simulate` by name or file [default: all workloads]
     logs: Vec<PathBuf>,
 
-    /// Play the loads under each governor instead of replaying gaps, so that what a governor delays comes later
+    /// Play loads under each governor, so that a late wake-up delays what follows; beside it, the regret of a replay of
+    /// the first governor's gaps
     #[arg(long, conflicts_with_all = ["shapes", "hz", "store", "plot"])]
     played: bool,
 
@@ -94,7 +95,7 @@ pub struct Arena {
     #[command(flatten)]
     governors: GovernorArguments,
 
-    /// Machines by name or file, or `recorded` [default: recorded; if unknown, spr, icx, milan, genoa, skx, skl-client]
+    /// Machines by name or file, or `recorded` [default: recorded; if unknown, spr, icx, milan, genoa, skx, skl-client; for workloads, spr and milan]
     #[arg(long = "machine", value_name = "NAME|FILE[,...]", value_delimiter = ',')]
     machines: Vec<String>,
 
