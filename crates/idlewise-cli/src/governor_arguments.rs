@@ -277,7 +277,7 @@ impl clap::Args for GovernorArguments {
             .arg(option(
                 "governor",
                 "NAME|FILE",
-                "A governor (`idlewise governors` lists them), or a C file, FOLDER/ of C files or shared object (.so) with one; may be repeated",
+                "A governor (`idlewise governors` lists them), or a file with one: a C file, a FOLDER/ of C files or a shared object (.so); may be repeated",
             ))
             .arg(of_files(option(
                 "patch",

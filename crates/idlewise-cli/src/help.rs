@@ -5,10 +5,12 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser};
+use idlewise_machine::nearest_name;
 
 use crate::cmd::{self, GROUPS};
-use crate::names::{Renamed, in_new_words};
+use crate::names::{RENAMED, Renamed, in_new_words};
 
 const ABOUT: &str = concat!(
     "Is a machine slow to respond, or does it draw too much power when it has little to do? ",
@@ -55,11 +57,40 @@ pub fn parse(arguments: Vec<OsString>) -> (Result<Cli, clap::Error>, Option<&'st
             true => in_full(command(), &words),
             false => command(),
         };
-    let matches = command.try_get_matches_from_mut(program.into_iter().chain(words));
-    let cli = matches.and_then(|matches| {
+    let matches = command.try_get_matches_from_mut(program.into_iter().chain(words.clone()));
+    let cli = matches.map_err(|error| with_hint(error, &words)).and_then(|matches| {
         Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     });
     (cli, renamed)
+}
+
+/// Suggests a command for one that does not exist. clap compares with one level only, and does not find `why` for `wy`.
+fn with_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    fn add(command: &clap::Command, place: &str, known: &mut Vec<(String, String)>) {
+        for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+            let name = below.get_name();
+            known.push((name.to_owned(), format!("{place} {name}")));
+            add(below, &format!("{place} {name}"), known);
+        }
+    }
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    let mut known = Vec::new();
+    add(&command(), "idlewise", &mut known);
+    known.extend(RENAMED.iter().map(|(old, new)| ((*old).to_owned(), format!("idlewise {new}"))));
+    // Of two that are equally near, the one of the level that the user named.
+    let above = words.iter().take_while(|word| *word != unknown.as_str());
+    let above: String = above.map(|word| format!("{} ", word.to_string_lossy())).collect();
+    known.sort_by_key(|(name, full)| *full != format!("idlewise {above}{name}"));
+    let nearest = nearest_name(unknown, known.iter().map(|(name, _)| name.as_str()));
+    if let Some((_, full)) = known.iter().find(|(name, _)| Some(name.as_str()) == nearest) {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![full.clone()]));
+    } else {
+        // Perhaps clap's is a hidden command.
+        error.remove(ContextKind::SuggestedSubcommand);
+    }
+    error
 }
 
 /// Returns the definition for `--help` of the command that the words name. It has everything, in the layout of `-h`,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use idlewise_lab::notes::{add_governors, add_log, add_machine};
 pub use idlewise_lab::target::{ALL_LOGS, MACHINES_DEFAULT, ReplayTarget, Targets};
 use idlewise_lab::target::{AskedMachines, Conditions};
-use idlewise_report::{Notes, TextStyle, counted, wrap};
+use idlewise_report::{Notes, TextStyle, counted, time_words, wrap};
 use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting, TICK_WORK_MAX_NS, Tally};
 use idlewise_sim::{Arch, Basis};
@@ -208,9 +208,10 @@ pub fn title(
         (ALL_LOGS, _) => format!("all {} logs together", logs.len()),
         (log, _) => log.to_owned(),
     };
-    format!(
-        "{machine} ({machine_title}): {log}, {}, {:.1} s idle",
-        counted(tally.gap_count, "gap"),
-        tally.gap_ns as f64 / 1e9,
-    )
+    // A decimal of a second, unless that would be 0.0.
+    let idle = match tally.gap_ns as f64 {
+        ns if ns < 5e7 => time_words(ns),
+        ns => format!("{:.1} s", ns / 1e9),
+    };
+    format!("{machine} ({machine_title}): {log}, {}, {idle} idle", counted(tally.gap_count, "gap"),)
 }

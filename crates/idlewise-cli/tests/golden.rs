@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use idlewise_lab::roster::OWN;
 use idlewise_linux::GOVERNORS;
@@ -78,6 +79,8 @@ fn outputs_are_as_expected() {
         &folder.join("diff.txt"),
         &idlewise(&["replay", "--compare", "--machine", "spr"]),
     );
+    let played = ["replay", "--rank", "--played", "tcp-lat", "poisson", "--duration-ms", "100"];
+    assert_golden(&folder.join("played.txt"), &idlewise(&played));
     let softirq = "traces/s-softirq500.parquet";
     assert_golden(&folder.join("info-s-softirq500.txt"), &idlewise(&["info", softirq]));
 }
@@ -116,11 +119,18 @@ const GENERATED: &str = "<!-- generated: `make golden` -->\n";
 const GENERATED_END: &str = "<!-- generated until here -->\n";
 
 fn assert_golden_section(page: &str, found: &str) {
+    assert_golden_between(page, [GENERATED, GENERATED_END], found);
+}
+
+fn assert_golden_between(page: &str, [begin, end]: [&str; 2], found: &str) {
+    // A page may have parts of several tests, which rewrite it.
+    static PAGES: Mutex<()> = Mutex::new(());
+    let _alone = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
     let path = root().join(page);
     let text = fs::read_to_string(&path).unwrap();
-    let (before, rest) = text.split_once(GENERATED).expect("the marker is there");
-    let (_, after) = rest.split_once(GENERATED_END).expect("the other marker is there");
-    assert_golden(&path, &format!("{before}{GENERATED}\n{found}\n{GENERATED_END}{after}"));
+    let (before, rest) = text.split_once(begin).expect("the marker is there");
+    let (_, after) = rest.split_once(end).expect("the other marker is there");
+    assert_golden(&path, &format!("{before}{begin}\n{found}\n{end}{after}"));
 }
 
 #[test]
@@ -169,41 +179,60 @@ fn contest(store: &Path, governors: &[&str], more: &[&str]) -> serde_json::Value
     serde_json::from_str(&idlewise(&line)).unwrap()
 }
 
+/// A field of a row: a number, times `factor`.
+fn number(row: &serde_json::Value, name: &str, factor: f64, digits: usize) -> String {
+    row[name].as_f64().map_or_else(String::new, |number| format!("{:.digits$}", number * factor))
+}
+
+fn percent(row: &serde_json::Value, name: &str) -> String {
+    number(row, name, 100.0, 1)
+}
+
+fn standings_at<'a>(
+    document: &'a serde_json::Value,
+    lambda: &'a str,
+) -> impl Iterator<Item = &'a serde_json::Value> {
+    document["standings"].as_array().unwrap().iter().filter(move |row| row["lambda"] == lambda)
+}
+
 /// The standings as a table, all prices of delay in a row.
 fn standings(document: &serde_json::Value) -> String {
-    let number = |value: &serde_json::Value, factor: f64, digits: usize| match value.as_f64() {
-        Some(number) => format!("{:.digits$}", number * factor),
-        None => String::new(),
-    };
     let mut text = String::from(
-        "| | mean | 95 % interval | λ = 0/¼/1 | median | won | lost by 2 | worst loss |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        "| | mean, 95 % interval | λ = 0/¼/1 | median | won/lost by 2/worst loss |\n\
+         | --- | --- | --- | --- | --- |\n",
     );
-    let rows = document["standings"].as_array().unwrap();
-    for row in rows.iter().filter(|row| row["lambda"] == "all") {
-        let percent = |name: &str| number(&row[name], 100.0, 1);
+    for row in standings_at(document, "all") {
         let at = |lambda: &str| {
-            let is_it = |it: &&serde_json::Value| {
-                it["governor"] == row["governor"] && it["lambda"] == lambda
-            };
-            number(&rows.iter().find(is_it).unwrap()["regret_mean_ratio"], 100.0, 1)
+            let mut rows = standings_at(document, lambda);
+            percent(rows.find(|it| it["governor"] == row["governor"]).unwrap(), "regret_mean_ratio")
         };
         text += &format!(
-            "| `{}` | {} | {}–{} | {}/{}/{} | {} | {} | {} | {} |\n",
+            "| `{}` | {} | {}/{}/{} | {} | {} |\n",
             row["governor"].as_str().unwrap(),
-            percent("regret_mean_ratio"),
-            percent("regret_low_ratio"),
-            percent("regret_high_ratio"),
+            mean(row),
             at("0"),
             at("0.25"),
             at("1"),
-            percent("regret_median_ratio"),
-            number(&row["won_count"], 1.0, 0),
-            number(&row["lost_count"], 1.0, 0),
-            percent("worst_loss_ratio"),
+            percent(row, "regret_median_ratio"),
+            duel(row),
         );
     }
     text
+}
+
+fn mean(row: &serde_json::Value) -> String {
+    let [mean, low, high] =
+        ["mean", "low", "high"].map(|which| percent(row, &format!("regret_{which}_ratio")));
+    format!("{mean}, {low}–{high}")
+}
+
+/// Against menu and teo; empty for these.
+fn duel(row: &serde_json::Value) -> String {
+    let counts = ["won_count", "lost_count"].map(|name| number(row, name, 1.0, 0));
+    match row["won_count"].is_null() {
+        true => String::new(),
+        false => format!("{}/{}", counts.join("/"), percent(row, "worst_loss_ratio")),
+    }
 }
 
 #[test]
@@ -213,18 +242,80 @@ fn the_arena_of_the_recordings_kept_apart_is_in_the_documentation() {
     let all = contest(&store, &CONTESTANTS, &["--plot", plot.to_str().unwrap()]);
     let mut text = format!("**All, with the default powers**\n\n{}", standings(&all));
     // Those with a lane for each shape take long, so only one of them is here.
-    let few = ["menu-6.12", "menu-7.2", "teo-6.12", "hazard", "hazard:lambda=0.25", "ski-known"];
-    for (heading, more) in [
-        ("Flat powers", ["--shape", "flat"]),
-        ("Steep powers", ["--shape", "steep"]),
-        ("At 100 Hz", ["--hz", "100"]),
-        ("At 1000 Hz", ["--hz", "1000"]),
-    ] {
-        let document = contest(&store, &few, &more);
-        text += &format!("\n**{heading}**\n\n{}", standings(&document));
+    let few = ["hazard", "hazard:lambda=0.25", "ski-known", "teo-6.12", "menu-6.12"];
+    let others = [["--shape", "flat"], ["--shape", "steep"], ["--hz", "100"], ["--hz", "1000"]]
+        .map(|more| contest(&store, &few, &more));
+    text += "\n**With other powers and ticks: mean, 95 % interval, won/lost by 2/worst loss**\n\n\
+             | | flat powers | steep powers | 100 Hz | 1000 Hz |\n| --- | --- | --- | --- | --- |\n";
+    for name in few {
+        let of = |document: &serde_json::Value| {
+            let mut rows = standings_at(document, "all");
+            let row = rows.find(|row| row["governor"] == name).unwrap();
+            [mean(row), duel(row)].join(", ").trim_end_matches(", ").to_owned()
+        };
+        text += &format!("| `{name}` | {} |\n", others.each_ref().map(of).join(" | "));
     }
     assert_golden_section("docs/arena.md", text.trim_end());
     assert_golden(&root().join("docs/arena/kept-apart.svg"), &fs::read_to_string(&plot).unwrap());
+}
+
+/// A load in a row: costs as shares of the better of menu and teo, and the replay's regrets.
+#[test]
+fn played_loads_are_in_the_documentation() {
+    const MARKS: [&str; 2] = ["<!-- played: `make golden` -->\n", "<!-- played until here -->\n"];
+    let loads = "tcp-lat wakes context-switch2 async-calls third-cpu burst-then-idle poisson periodic \
+                 nearly-idle traces/c-nginx.trace.dat.xz traces/c-pingpong.trace.dat.xz \
+                 conformance/prediction/elsewhere.parquet conformance/prediction/mix.parquet \
+                 conformance/prediction/periodic.parquet conformance/prediction/rpc.parquet";
+    let mut line = vec!["replay", "--rank", "--played", "--json", "--machine", "spr,milan"];
+    line.extend(loads.split_whitespace());
+    let document: serde_json::Value = serde_json::from_str(&idlewise(&line)).unwrap();
+    let cells = document["cells"].as_array().unwrap();
+    let mut text = String::from(
+        "| load | `spr`: cost | replay regret | `milan`: cost | replay regret |\n\
+         | --- | --- | --- | --- | --- |\n",
+    );
+    for of_load in cells.chunk_by(|a, b| a["load"] == b["load"]) {
+        let of_machine = of_load.chunk_by(|a, b| a["machine"] == b["machine"]);
+        let column = |name: &str, cells: &[serde_json::Value]| {
+            cells.iter().map(|cell| percent(cell, name)).collect::<Vec<_>>().join("/")
+        };
+        let columns = of_machine
+            .flat_map(|it| ["cost_ratio", "replayed_regret_ratio"].map(|name| column(name, it)));
+        let load = of_load[0]["load"].as_str().unwrap().replace("conformance/prediction/", "");
+        text += &format!("| `{load}` | {} |\n", columns.collect::<Vec<_>>().join(" | "));
+    }
+    text += "\n| | throughput, lowest | cost, 95 % interval | won/lost by 2/highest | replay regret |\n\
+             | --- | --- | --- | --- | --- |\n";
+    for row in document["standings"].as_array().unwrap() {
+        text += &format!(
+            "| `{}` | {}, {} | {}, {}–{} | {}/{}/{} | {} |\n",
+            row["governor"].as_str().unwrap(),
+            percent(row, "throughput_ratio"),
+            percent(row, "throughput_worst_ratio"),
+            percent(row, "cost_ratio"),
+            percent(row, "cost_low_ratio"),
+            percent(row, "cost_high_ratio"),
+            row["won_count"],
+            row["lost_count"],
+            percent(row, "cost_worst_ratio"),
+            percent(row, "replayed_regret_ratio"),
+        );
+    }
+    let agreement = &document["agreement"];
+    let two = |name: &str| number(agreement, name, 1.0, 2);
+    text += &format!(
+        "\nKendall's τ_b: {} (95 % interval {} to {}, {} cells). Of {} pairs of governors, replays have {} in the \
+         other order; {} of these differ by more than 2 % when played.\n",
+        two("kendall_tau"),
+        two("kendall_tau_low"),
+        two("kendall_tau_high"),
+        agreement["cell_count"],
+        agreement["pair_count"],
+        agreement["reversed_count"],
+        agreement["certain_count"],
+    );
+    assert_golden_between("docs/arena.md", MARKS, &text);
 }
 
 #[test]

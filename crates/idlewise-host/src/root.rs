@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Longer than any text of a machine that we read: the interrupts of thousands of CPUs are some ten million bytes.
 const TEXT_BYTE_COUNT_MAX: u64 = 256 << 20;
@@ -63,6 +64,21 @@ impl Root {
         let present =
             self.cpus_in("sys/devices/system/cpu/present").filter(|cpus| !cpus.is_empty());
         present.unwrap_or_else(|| self.online_cpus())
+    }
+
+    /// Returns how long ago somebody last moved a copy of a machine's files forward. `None` for files that the kernel
+    /// keeps, and where that is not known.
+    pub fn copy_age(&self) -> Option<Duration> {
+        const SYSFS: u32 = 0x6265_6572;
+        let cpus = self.path("sys/devices/system/cpu");
+        let kind = rustix::fs::statfs(&cpus).ok()?.f_type;
+        if u32::try_from(kind) == Ok(SYSFS) {
+            return None;
+        }
+        let files = ["proc/uptime", "sys/devices/system/cpu/cpu0/cpuidle/state0/usage"];
+        let times =
+            files.iter().filter_map(|file| self.path(file).metadata().ok()?.modified().ok());
+        times.max()?.elapsed().ok()
     }
 
     /// The CPUs in a file that lists them.

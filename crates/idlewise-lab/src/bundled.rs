@@ -67,7 +67,7 @@ pub fn is_path(name_or_path: &str) -> bool {
 pub fn unknown_machine(name: &str) -> Failure {
     let list =
         "`idlewise machines` lists all, and a file of your own needs a / or .toml in its name";
-    let hint = match did_you_mean(&name.to_ascii_lowercase(), bundled_ids(), "") {
+    let hint = match did_you_mean(name, bundled_ids().chain([RECORDED]), "") {
         hint if hint.is_empty() => list.to_owned(),
         hint => format!("{hint} {list}"),
     };

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
-use idlewise_machine::nearest_name;
+pub use idlewise_machine::did_you_mean;
 use idlewise_plugin::PluginError;
 use idlewise_report::without_secrets;
 use idlewise_sim::replay::JoinError;
@@ -106,18 +106,6 @@ pub fn without_middle(message: String) -> String {
             format!("{} [... {left_out} characters ...] {}", &message[..end], &message[start..])
         }
         _ => message,
-    }
-}
-
-/// What to do about an unknown name: suggests the most similar one, if any is close.
-pub fn did_you_mean<'a>(
-    name: &str,
-    known: impl IntoIterator<Item = &'a str>,
-    otherwise: &str,
-) -> String {
-    match nearest_name(name, known) {
-        Some(nearest) => format!("did you mean '{nearest}'?"),
-        None => otherwise.to_owned(),
     }
 }
 

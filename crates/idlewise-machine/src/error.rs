@@ -2,6 +2,8 @@
 
 use idlewise_core::StateIndex;
 
+use crate::state_hint;
+
 /// Why a text is not a valid machine, or a machine cannot do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -22,7 +24,11 @@ pub enum MachineError {
         id: String,
     },
     /// No state has the requested name or index.
-    #[error("machine {machine} has no state {asked}: it has {}", names.join(", "))]
+    #[error(
+        "machine {machine} has no state {asked}: {}it has {}",
+        state_hint(asked, names.iter().map(String::as_str)),
+        names.join(", ")
+    )]
     UnknownState {
         /// The machine.
         machine: String,

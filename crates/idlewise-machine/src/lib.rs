@@ -22,7 +22,7 @@
 //! | `boot/` | [`boot::select`]: which idle routine an x86 CPU gets at boot; CPUID, and what cpuidle drivers will do |
 //! | `bundled.rs` | the files of `machines/`, which are part of this crate |
 //! | `words.rs` | [`Arch`], [`Flag`], [`Scope`] and others: the keywords of a machine file |
-//! | `nearest.rs` | [`nearest_name`]: what a mistyped name was probably meant to be |
+//! | `nearest.rs` | [`nearest_name`], [`did_you_mean`]: what a mistyped name was probably meant to be |
 //! | `write.rs` | [`Machine::to_toml`]: a machine as the text of its file |
 //! | `error.rs` | [`MachineError`] |
 //!
@@ -53,7 +53,7 @@ pub use doubts::{MachineDoubt, Rank};
 pub use error::MachineError;
 pub use figure::{Basis, Power, PowerFigure};
 pub use machine::{Machine, Topology};
-pub use nearest::nearest_name;
+pub use nearest::{did_you_mean, nearest_name, state_hint};
 pub use power::{RUNNING_POWER_ARM_MW, RUNNING_POWER_MW};
 pub use shared::SHARED_STATE_COUNT_MAX;
 pub use state::{DomainState, MachineState};

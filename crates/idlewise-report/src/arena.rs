@@ -6,12 +6,12 @@ use idlewise_sim::contest::{Entry, Price, Shape};
 
 use crate::columns::{GOVERNOR, LOG, MACHINE};
 use crate::statistics::{estimate, median};
-use crate::{Column, Table, Value};
+use crate::{Column, Table, Value, counted};
 
 /// A cell counts as lost if its regret is this much above the better of the references.
-const LOSS_RATIO: f64 = 0.02;
+pub(crate) const LOSS_RATIO: f64 = 0.02;
 /// The governors that the others are compared with, by both of their names.
-const REFERENCES: [[&str; 2]; 2] = [["menu", "menu-6.12"], ["teo", "teo-6.12"]];
+pub(crate) const REFERENCES: [[&str; 2]; 2] = [["menu", "menu-6.12"], ["teo", "teo-6.12"]];
 
 /// Everything but the governor.
 fn place(entry: &Entry) -> ComparedPlace<'_> {
@@ -184,6 +184,37 @@ pub fn standing_table(title: &str, standings: &[Standing]) -> Table {
     Table::new(title, &columns(), standings).ranked_if(|index| standings[index].lambda.is_none())
 }
 
+/// Who wins, in a sentence. `None` if nobody has a regret.
+pub fn verdict(standings: &[Standing]) -> Option<String> {
+    let mut alls = standings.iter().filter(|it| it.lambda.is_none());
+    let first = alls.next()?;
+    let others: Vec<&Standing> = alls.collect();
+    let is_reference = |it: &&&Standing| REFERENCES.as_flattened().contains(&&*it.governor);
+    // Beside the winner: menu and teo, or whatever comes next.
+    let mut beside: Vec<&Standing> = others.iter().filter(is_reference).copied().collect();
+    if beside.is_empty() {
+        beside.extend(others.first());
+    }
+    let shown = |it: &Standing| format!("{} {:.1} %", it.governor, it.mean * 100.0);
+    let mut text = format!("Least mean regret: {}", shown(first));
+    if !beside.is_empty() {
+        let beside: Vec<String> = beside.into_iter().map(shown).collect();
+        text += &format!("; {}", beside.join(", "));
+    }
+    if let Some(duel) = &first.duel {
+        text += &format!(
+            ". It beats both menu and teo in {} of {}, and {}",
+            duel.won_count,
+            counted(first.cell_count, "cell"),
+            match duel.lost_count {
+                0 => "never loses by more than 2 points".to_owned(),
+                lost_count => format!("loses by more than 2 points in {lost_count}"),
+            }
+        );
+    }
+    Some(text + ".")
+}
+
 /// `None` if no cell has a regret.
 fn standing(
     governor: &str,
@@ -291,13 +322,19 @@ pub(crate) mod tests {
             cell("a", "teo", 0.0, 0.2),
             cell("a", "mine", 0.0, 0.1),
             cell("b", "menu", 0.0, 0.1),
-            cell("b", "teo", 0.0, 0.4),
+            cell("b", "teo", 0.0, 0.5),
             cell("b", "mine", 0.0, 0.2),
         ];
         let csv = standing_table("", &standings(&cells)).to_csv();
         let mine: Vec<&str> = csv.lines().nth(1).unwrap().split(',').collect();
         let number = |index: usize| mine[index].parse::<f64>().unwrap();
         assert_eq!((mine[0], mine[1], mine[2], mine[7], mine[8]), ("mine", "all", "2", "1", "1"));
+        let said = verdict(&standings(&cells)).unwrap();
+        assert_eq!(
+            said,
+            "Least mean regret: mine 15.0 %; menu 30.0 %, teo 35.0 %. It beats both menu and teo in 1 of 2 cells, and \
+             loses by more than 2 points in 1."
+        );
         // The mean, and the worst loss.
         assert!((number(3) - 0.15).abs() < 1e-9 && (number(9) - 0.1).abs() < 1e-9, "{csv}");
         assert!(csv.lines().nth(1).unwrap().contains("b, spr, 250 Hz, default, λ=0"), "{csv}");

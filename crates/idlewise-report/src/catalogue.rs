@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::columns::{Better, Heading, Unit, headings};
 use crate::{
-    Column, advise, arena, cell, compare, counters, diff, export, histogram, info, ipi, machines,
-    predict, promotion, proxy, replay, residency, shared_states, simulate, states, switch, timer,
-    trial, validate, wakes, watch, why, why_menu,
+    Column, advise, arena, arena_played, cell, compare, counters, diff, export, histogram, info,
+    ipi, machines, predict, promotion, proxy, replay, residency, shared_states, simulate, states,
+    switch, timer, trial, validate, wakes, watch, why, why_menu,
 };
 
 /// A documented table.
@@ -57,6 +57,12 @@ fn replayed() -> Vec<Listed> {
             "arena_cells",
             "`replay --rank`, cells (`--csv`, and `cells` of `--json`)",
             &arena::cell_columns(),
+        ),
+        listed("arena_played", "", &arena_played::played_standing_columns()),
+        listed(
+            "arena_played_cells",
+            "`replay --rank --played`, cells (`--csv`, and `cells` of `--json`)",
+            &arena_played::played_columns(),
         ),
         listed("", "`lab sweep`, a cell's file", &cell::file_columns()),
         listed(

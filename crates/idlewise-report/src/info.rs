@@ -44,7 +44,9 @@ impl LogCpu<'_> {
 
     fn idle_ratio(&self) -> Option<f64> {
         let ratio = self.counts.gap_sum_ns as f64 / self.span_ns()? as f64;
-        self.is_observed().then_some(ratio)
+        // A CPU that went idle, and did so in no finished gap, may have been idle throughout.
+        let is_known = self.gap_count() > 0 || self.metadata.idle_entry_count == 0;
+        (self.is_observed() && is_known).then_some(ratio)
     }
 
     fn timer_proven_ratio(&self) -> Option<f64> {

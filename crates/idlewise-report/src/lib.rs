@@ -20,6 +20,7 @@
 //! | `mail.rs` | [`mail::Mail`]: the results of a replay as text for a mailing list |
 //! | `advise.rs` | what candidates would change on a recording, and which of them pays |
 //! | `arena.rs` | every governor in every cell of `idlewise replay --rank`, and who wins |
+//! | `arena_played.rs` | the same with loads that are played, and whether replays rank governors as plays do |
 //! | `arena_plot.rs` | its plot of energy against delay |
 //! | `page/` | [`page::Page`]: the HTML page of `idlewise report` |
 //! | `forced.rs` | what measurements that force idle states have in common |
@@ -56,6 +57,7 @@
 
 pub mod advise;
 pub mod arena;
+pub mod arena_played;
 pub mod arena_plot;
 mod arrow;
 pub mod boot;
@@ -106,7 +108,7 @@ pub use catalogue::{columns_markdown, columns_schema};
 pub use columns::{Better, Column, Heading, Priority, Unit};
 pub use notes::{CountedDoubt, Notes, NotesForm, Statement, wrap};
 pub use secrets::without_secrets;
-pub use shown::{counted, json_shown, shown, shown_in_line};
+pub use shown::{counted, json_shown, shown, shown_in_line, time_words};
 pub use table::Table;
 pub use text::{TextStyle, WIDTH_DEFAULT};
 pub use value::Value;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use idlewise_sim::Basis;
 
 use crate::replay::{Outcome, Role};
-use crate::{Notes, NotesForm};
+use crate::{Notes, NotesForm, counted};
 
 /// The width of the text. Quoted a few times it still fits a terminal.
 pub const WIDTH: usize = 72;
@@ -163,11 +163,10 @@ impl Mail<'_> {
         };
         let number = if self.logs.len() > 1 { format!("[{}] ", index + 1) } else { String::new() };
         format!(
-            "{number}{}: {} idle gaps of {} CPU{}, recorded on {kernel} with HZ={}.",
+            "{number}{}: {} of {}, recorded on {kernel} with HZ={}.",
             log.name,
-            grouped(log.gap_count),
-            log.cpu_count,
-            if log.cpu_count == 1 { "" } else { "s" },
+            counted(grouped(log.gap_count), "idle gap"),
+            counted(log.cpu_count, "CPU"),
             log.hz
         )
     }

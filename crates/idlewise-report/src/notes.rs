@@ -242,8 +242,8 @@ impl Notes {
             let part_width = part.chars().count();
             let (between, indent) = match line_width {
                 0 => ("", 0),
-                taken if taken + 3 + part_width <= width => (" · ", taken + 3),
-                _ => ("\n  ", 2),
+                taken if taken + 5 + part_width <= width => (" · ", taken + 3),
+                _ => (" ·\n  ", 2),
             };
             text += between;
             // Only a terminal narrower than a part breaks it.
@@ -414,7 +414,7 @@ mod tests {
         notes.doubt(format!("odd {}", "and odder ".repeat(20)));
         assert_eq!(
             line(&notes),
-            "Energy: assumed powers · lost events: 3 · odd and odder and odder and odder and odder and…\n  \
+            "Energy: assumed powers · lost events: 3 · odd and odder and odder and odder and odder and… ·\n  \
              details: --doubts\n"
         );
         let narrow = notes.clone().in_form(NotesForm::Line).to_text(24);

@@ -10,7 +10,7 @@ use idlewise_sim::replay::{Delays, Tally};
 use idlewise_sim::{Basis, CostModel};
 
 use crate::columns::{GOVERNOR, LOG, MACHINE};
-use crate::{Column, Statement, Table, Value, counted};
+use crate::{Column, Statement, Table, Value, counted, time_words};
 
 /// The machine that a recording itself has, as users and results name it; `recorded:LOG` if there are several.
 pub const RECORDED: &str = "recorded";
@@ -396,8 +396,8 @@ fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<Statement> {
         return None;
     }
     let text = format!(
-        "The longest waits for one state: {} on {} ({}), where {} of {} wake events found it in {} and waited \
-         {}, {:.0} ms in all; {:.0} % of those stays were too deep.",
+        "Of the kernel's governors, {} waits longest for one state: on {} ({}), {} of {} wake-ups found the CPU in {} \
+         and waited {}, {} in all; {:.0} % of those stays were too deep.",
         outcome.governor,
         outcome.log,
         outcome.machine,
@@ -405,7 +405,7 @@ fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<Statement> {
         outcome.tally.gap_count,
         outcome.state_names.get(state).map_or("?", String::as_str),
         span_words(outcome.states.get(state).exit_latency_ns),
-        loss_ns as f64 / 1e6,
+        time_words(loss_ns as f64),
         100.0 * tally.too_deep_count as f64 / tally.entry_count as f64,
     );
     Some(Statement::about(&outcome.log, &outcome.machine, text))
@@ -480,11 +480,7 @@ fn variant_effect(outcomes: &[Outcome<'_>], variant: &str) -> Option<Statement> 
 }
 
 pub(crate) fn span_words(span_ns: u64) -> String {
-    match span_ns {
-        0..1_000 => format!("{span_ns} ns"),
-        1_000..10_000_000 => format!("{} µs", span_ns as f64 / 1e3),
-        _ => format!("{} ms", span_ns as f64 / 1e6),
-    }
+    time_words(span_ns as f64)
 }
 
 #[cfg(test)]
@@ -542,8 +538,8 @@ mod tests {
         assert_eq!(
             sentences,
             [
-                "The longest waits for one state: menu on a (toy), where 8 of 10 wake events found it in C6 and \
-                 waited 290 µs, 2 ms in all; 100 % of those stays were too deep.",
+                "Of the kernel's governors, menu waits longest for one state: on a (toy), 8 of 10 wake-ups found the \
+                 CPU in C6 and waited 290 µs, 2.32 ms in all; 100 % of those stays were too deep.",
                 "menu+min changes menu most on a (toy): delay 1 ms instead of 2 (-75 %), energy \
                  -23.9 %; in 1 of 2 log-machine pairs by less than 1 %.",
             ]

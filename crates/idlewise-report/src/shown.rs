@@ -38,6 +38,28 @@ pub fn counted(count: impl Display, thing: &str) -> String {
     format!("{count} {thing}{s}")
 }
 
+/// A time in a sentence, in the largest unit in which it is at least 1, with three digits. A column of a table chooses
+/// its unit likewise, for its greatest time.
+///
+/// ```
+/// use idlewise_report::time_words;
+///
+/// assert_eq!([0.0, 290e3, 1.5e6].map(time_words), ["0 ns", "290 µs", "1.5 ms"]);
+/// assert_eq!([999.6, 3_360.0, 2.745e9].map(time_words), ["1 µs", "3.36 µs", "2.75 s"]);
+/// ```
+pub fn time_words(ns: f64) -> String {
+    // Rounded first, so that no 1000 is left of a unit.
+    let step = 10_f64.powi(ns.abs().max(1.0).log10().floor() as i32 - 2);
+    let ns = (ns / step).round() * step;
+    let (unit, number) = match ns.abs() {
+        ..1e3 => ("ns", ns),
+        ..1e6 => ("µs", ns / 1e3),
+        ..1e9 => ("ms", ns / 1e6),
+        _ => ("s", ns / 1e9),
+    };
+    format!("{} {unit}", (number * 100.0).round() / 100.0)
+}
+
 /// Escapes in a JSON document everything that [`shown`] would replace. Such characters occur only
 /// in strings, so the meaning does not change.
 ///

@@ -12,10 +12,9 @@
 //! Not shown at this width: stays that fit, note (--json has all).
 //! ```
 //!
-//! In a table that is too wide, the longest texts are cut with `…`. If that is not enough, columns
-//! are dropped by [`Priority`], the rightmost first. A detail that no row has is not shown, nor one that counts what
-//! never happened. The
-//! best value of a column has a trailing `*`; if all ranked rows are equal there is no best.
+//! In a table that is too wide, the longest texts are cut with `…`, and then long keys in their middle. If that is not
+//! enough, columns are dropped by [`Priority`], the rightmost first. What no row has is not shown, nor a detail that counts what never
+//! happened. The best value of a column has a trailing `*`; if all ranked rows are equal there is no best.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -31,6 +30,9 @@ pub const WIDTH_DEFAULT: usize = 100;
 
 /// Text is not cut below this width to keep a column of the answer.
 const TEXT_WIDTH_MIN: usize = 12;
+
+/// And no key below this one.
+const KEY_WIDTH_MIN: usize = 32;
 
 const GAP: &str = "  ";
 
@@ -120,7 +122,7 @@ fn table_text(table: &Table, style: &TextStyle) -> String {
 
 /// The layouts of all columns that are shown if there is room.
 fn layouts(table: &Table) -> Vec<Layout> {
-    let shown = (0..table.columns.len()).filter(|index| !is_empty_detail(table, *index));
+    let shown = (0..table.columns.len()).filter(|index| !is_empty(table, *index));
     shown.map(|index| Layout::new(table, index)).collect()
 }
 
@@ -133,7 +135,7 @@ pub(crate) struct ShownColumn {
     pub(crate) values: Vec<Value>,
 }
 
-/// Every column but details that no row has.
+/// Every column but those that say nothing.
 pub(crate) fn shown_columns(table: &Table) -> Vec<ShownColumn> {
     let shown = |layout: Layout| {
         let index = table.columns.iter().position(|column| *column == layout.column);
@@ -144,16 +146,19 @@ pub(crate) fn shown_columns(table: &Table) -> Vec<ShownColumn> {
     layouts(table).into_iter().map(shown).collect()
 }
 
-/// Whether a column is a detail that says nothing: no row has it, or it counts what never happened. It is not listed as
+/// Whether a column says nothing: no row has it, or it is a detail that counts what never happened. It is not listed as
 /// dropped.
-fn is_empty_detail(table: &Table, index: usize) -> bool {
+fn is_empty(table: &Table, index: usize) -> bool {
     let Heading { priority, unit, .. } = table.columns[index];
-    let is_nothing = |value: &Value| {
-        *value == Value::Absent || unit == Unit::Count && value.number() == Some(0.0)
+    let all = |is_nothing: &dyn Fn(&Value) -> bool| {
+        !table.rows.is_empty() && table.rows.iter().all(|row| is_nothing(&row.values[index]))
     };
-    priority == Priority::Detail
-        && !table.rows.is_empty()
-        && table.rows.iter().all(|row| is_nothing(&row.values[index]))
+    let is_zero = |value: &Value| value.number() == Some(0.0);
+    match priority {
+        Priority::Key => false,
+        Priority::Detail if unit == Unit::Count => all(&|it| *it == Value::Absent || is_zero(it)),
+        _ => all(&|value| *value == Value::Absent),
+    }
 }
 
 impl Layout {
@@ -188,6 +193,10 @@ impl Layout {
         self.column.unit == Unit::Text
     }
 
+    fn is_key(&self) -> bool {
+        self.column.priority == Priority::Key
+    }
+
     fn pad(&self, text: &str) -> String {
         // Not with a format string: its width has 16 bits, and a log's text may be longer.
         let padding = " ".repeat(self.width.saturating_sub(chars(text)));
@@ -196,7 +205,8 @@ impl Layout {
 
     /// A cell, padded to the column's width. Colour is added last, because escapes have no width.
     fn cell(&self, row: usize, colour: bool) -> String {
-        let mut text = shorten(&self.cells[row], self.width - self.mark_width);
+        let cut = if self.is_key() { shorten_middle } else { shorten };
+        let mut text = cut(&self.cells[row], self.width - self.mark_width);
         if self.mark_width == 0 {
             return self.pad(&text);
         }
@@ -265,16 +275,18 @@ fn names(layouts: &[Layout]) -> Vec<String> {
     layouts.iter().map(name).collect()
 }
 
-/// Narrows the widest text column step by step until the table fits or no text can be cut.
+/// Narrows the widest text column step by step until the table fits or no text can be cut; the keys last.
 fn shrink(layouts: &mut [Layout], width: usize) {
     for layout in layouts.iter_mut() {
         layout.width = layout.natural_width;
     }
-    while total_width(layouts) > width {
-        let texts = layouts.iter_mut().filter(|l| l.is_text() && l.column.priority > Priority::Key);
-        match texts.max_by_key(|layout| layout.width) {
-            Some(widest) if widest.width > TEXT_WIDTH_MIN => widest.width -= 1,
-            _ => break,
+    for (are_keys, least) in [(false, TEXT_WIDTH_MIN), (true, KEY_WIDTH_MIN)] {
+        while total_width(layouts) > width {
+            let texts = layouts.iter_mut().filter(|l| l.is_text() && l.is_key() == are_keys);
+            match texts.max_by_key(|layout| layout.width) {
+                Some(widest) if widest.width > least => widest.width -= 1,
+                _ => break,
+            }
         }
     }
 }
@@ -324,6 +336,17 @@ fn shorten(text: &str, width: usize) -> String {
     }
     let kept: String = text.chars().take(width.saturating_sub(1)).collect();
     format!("{}…", kept.trim_end())
+}
+
+/// Keys that begin alike, such as paths and lists of CPUs, often differ at their ends.
+pub(crate) fn shorten_middle(text: &str, width: usize) -> String {
+    let Some(dropped) = chars(text).checked_sub(width).filter(|dropped| *dropped > 0) else {
+        return text.to_owned();
+    };
+    let head = width.saturating_sub(1).div_ceil(2);
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(head + dropped + 1).collect();
+    format!("{start}…{end}")
 }
 
 #[cfg(test)]
@@ -466,6 +489,18 @@ all).
     fn keeps_the_key_however_narrow() {
         let text = table().to_text(&style(5));
         assert!(text.contains("\ngovernor\n--------\nmenu\nteo\nhaltpoll\noracle\n"), "{text}");
+    }
+
+    /// `latency=2us@0,2,4,…` of a large machine took 255 columns, and no figure was shown.
+    #[test]
+    fn a_long_key_is_cut_in_its_middle_before_a_figure_is_dropped() {
+        let key = format!("latency=2us@{}4094", "0,".repeat(200));
+        let rows = [vec![key.as_str().into(), 0.431.into()], vec!["menu".into(), 0.5.into()]];
+        let text = untitled(&[GOVERNOR, TOO_DEEP], rows).to_text(&style(60));
+        let line = text.lines().nth(4).unwrap();
+        assert!(line.starts_with("latency=2us@0,") && line.contains('…'), "{text}");
+        assert!(line.ends_with("0,0,4094  43.1*"), "{text}");
+        assert!(text.lines().all(|line| chars(line) <= 60), "{text}");
     }
 
     #[test]

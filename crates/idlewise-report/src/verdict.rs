@@ -44,7 +44,8 @@ impl InUse {
             .or_else(|| find(&is_version))
     }
 
-    fn role(&self) -> &'static str {
+    /// What it is, in words.
+    pub fn role(&self) -> &'static str {
         if self.is_recorded { "in use" } else { "the kernel's default" }
     }
 }

@@ -2,7 +2,7 @@
 
 use idlewise_trace::wakes::{PairCounts, WakeCause, WakeCounts, WokenCounts};
 
-use crate::{Column, Table};
+use crate::{Column, Table, counted};
 
 /// A CPU's stays.
 pub type Woken = (u16, WokenCounts);
@@ -126,8 +126,9 @@ pub fn sentence(counts: &WakeCounts) -> String {
         count => format!(" {count} more are unknown."),
     };
     format!(
-        "CPUs woke each other {all} times: {stores} by store ({:.1} %), {ipis} by IPI ({:.1} %), {rides} \
+        "CPUs woke each other {}: {stores} by store ({:.1} %), {ipis} by IPI ({:.1} %), {rides} \
          as a free ride ({:.1} %).{rest}",
+        counted(all, "time"),
         percent(stores),
         percent(ipis),
         percent(rides),

@@ -1,7 +1,7 @@
 //! The table of `idlewise info --why-menu`: how often each CPU reaches the line of menu that decides what a
 //! short prediction is worth while the tick is stopped.
 
-use crate::{Column, Table, Value};
+use crate::{Column, Table, Value, counted};
 
 /// The selects of a CPU, or of all CPUs together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,9 +79,10 @@ impl WhyMenu {
         let percent = 100.0 * line as f64 / self.select_count.max(1) as f64;
         format!(
             "menu reaches the line in {line} of {} selects ({percent:.1} %), and min() would select \
-             another state in {other}. With all four conditions ({all}), {before} gaps ended before the \
+             another state in {other}. With all four conditions ({all}), {} ended before the \
              timer, where min() is right, and {reached} lasted until the timer, where it is not.",
-            self.select_count
+            self.select_count,
+            counted(before, "gap")
         )
     }
 }

@@ -46,6 +46,8 @@ pub enum LogError {
     Newer { path: PathBuf, version: u32 },
     #[error("{path}: damaged idle log: {what}; import it again")]
     Damaged { path: PathBuf, what: String },
+    #[error("{path}: damaged workload log: {what}; import the recording again")]
+    DamagedWorkload { path: PathBuf, what: String },
     #[error(
         "{path}: an idle log's columns, but not as idlewise writes them: {what}; another program \
          wrote the file, and docs/rewritten-logs.md converts it"
@@ -81,6 +83,18 @@ impl LogError {
 
     pub(crate) fn damaged(path: &Path, what: impl fmt::Display) -> Self {
         LogError::Damaged { path: path.to_owned(), what: what.to_string() }
+    }
+
+    /// The same of a workload log.
+    pub(crate) fn of_workload(self) -> Self {
+        match self {
+            LogError::Damaged { path, what } => LogError::DamagedWorkload { path, what },
+            LogError::Rewritten { path, what } => {
+                let what = format!("its columns are not as idlewise writes them: {what}");
+                LogError::DamagedWorkload { path, what }
+            }
+            error => error,
+        }
     }
 
     pub(crate) fn rewritten(path: &Path, what: impl fmt::Display) -> Self {

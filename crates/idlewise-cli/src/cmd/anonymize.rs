@@ -28,10 +28,10 @@ Examples:
   idlewise log anonymize server.parquet -o mail.parquet
 
   # The CPU's model matters to the reader, and is not a secret
-  idlewise log anonymize server.parquet --keep cpu-model -o mail.parquet
+  idlewise log anonymize server.parquet --keep cpu-model -o with-model.parquet
 
   # A recording at once; the log that it makes is anonymous
-  idlewise log anonymize perf.data -o mail.parquet
+  idlewise log anonymize perf.data -o recording.parquet
 
 Exit status: 0, or 2 if the log can't be read or written.";
 

@@ -3,11 +3,13 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use idlewise_lab::target::in_use;
 use idlewise_report::diff::{
     Difference, Direction, before_table, by_length_table, by_log_table, by_reason_table,
     costly_rows, costly_table, group_rows,
 };
 use idlewise_report::replay::broken_rules;
+use idlewise_report::verdict::InUse;
 use idlewise_report::{Table, TextStyle, wrap};
 use idlewise_sim::contest::Player;
 use idlewise_sim::diff::Pair;
@@ -53,13 +55,16 @@ state; 2 on bad input.";
 
 /// Show where two governors differ, gap by gap, and what that costs
 ///
-/// A is the first governor, B the second. Changes are B minus A: a negative number means that B has
+/// A is the first governor, B the second; if one is named, A is the governor in use. Changes are B minus A: a negative number means that B has
 /// less. Both are replayed over the same gaps, each with its own history and tick, and each gap is
 /// charged with what the governor spends in it. Cost is energy + λ × delay. Governors can differ in a gap because of an earlier one:
 /// only one of them stopped the tick, or only one of them learned from a stay. --csv prints the gaps in
 /// groups, --json also the most expensive single gaps.
 #[derive(clap::Args)]
-#[command(mut_arg("governor", with_default("menu and menu+min")))]
+#[command(mut_arg(
+    "governor",
+    with_default("the governor in use and menu+min, or menu if another was in use")
+))]
 #[command(mut_arg("lambda_mw", |arg| arg.help(
     "The price of delay in mW: a second of delay costs this many mJ [default: ¼ × polling power; the \
      summary also shows 0 and 1 ×]"
@@ -78,10 +83,14 @@ impl Diff {
     /// Compares the governors and prints the result.
     pub fn run(self) -> Result<ExitCode> {
         threads::start();
-        let choices = self.choices()?;
+        // A wrong name is said before the logs are read.
+        let named = self.governors.choices()?;
+        let logs = self.shared.open_logs()?;
+        let in_use = in_use(&logs, None);
+        let is_asked = named.len() > 1;
+        let choices = self.choices(named, &in_use)?;
         governors::must_decide(&choices)?;
         let machines = self.shared.machines(&choices)?;
-        let logs = self.shared.open_logs()?;
         if !self.shared.json && !self.shared.csv {
             must_have_gaps(&logs)?;
         }
@@ -91,24 +100,36 @@ impl Diff {
         if governors::say_failures(&choices, "so there is nothing to compare") {
             return Ok(ExitCode::FAILURE);
         }
-        self.print(&logs, &on, &choices, &differences)?;
+        self.print(&logs, &on, &choices, (!is_asked).then_some(&in_use), &differences)?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn choices(&self) -> Result<[Choice; 2]> {
-        // The released rule, and the one proposed to replace it.
-        let choices = self.governors.choices_or(&["menu", "menu+min"])?;
-        <[Choice; 2]>::try_from(choices).map_err(|choices| match &choices[..] {
-            [_, _, third, ..] => Failure::new(format_args!(
+    /// The two that the user named. Of one, A is the governor in use. Without any, B is the proposed rule if A is menu,
+    /// and otherwise menu.
+    fn choices(&self, mut named: Vec<Choice>, in_use: &InUse) -> Result<[Choice; 2]> {
+        let is_menu = in_use.name == "menu";
+        if named.is_empty() {
+            named.push(Choice::parse(if is_menu { "menu+min" } else { "menu" })?);
+        }
+        if let [one] = &named[..] {
+            // Any menu stands for the one that the patch changes.
+            let a = if is_menu { "menu" } else { &in_use.exact };
+            let (a, b) = (Choice::parse(a)?, one.name());
+            if a.name() == b {
+                return Err(Failure::new(format_args!(
+                    "a comparison needs two governors, and '{b}' is {} already; name the other with a second \
+                     --governor",
+                    in_use.role()
+                )));
+            }
+            named.insert(0, a);
+        }
+        <[Choice; 2]>::try_from(named).map_err(|named| {
+            Failure::new(format_args!(
                 "a comparison has two governors, and '{}' is one too many; `idlewise replay` \
                  takes any number",
-                third.name()
-            )),
-            one => Failure::new(format_args!(
-                "a comparison needs two governors, and '{}' is one; name the other with a second \
-                 --governor",
-                one.first().map(Choice::name).unwrap_or_default()
-            )),
+                named[2].name()
+            ))
         })
     }
 
@@ -192,6 +213,7 @@ impl Diff {
         logs: &[NamedLog],
         on: &Targets,
         choices: &[Choice],
+        in_use: Option<&InUse>,
         differences: &[Difference<'_>],
     ) -> Result<()> {
         let mut out = screen::stdout();
@@ -234,7 +256,8 @@ impl Diff {
         }
         let style = TextStyle::for_stdout();
         let log_names: Vec<&str> = logs.iter().map(|named| named.name.as_str()).collect();
-        writeln!(out, "A is {}, B is {}.\n", choices[0].name(), choices[1].name())?;
+        let role = in_use.map_or(",".to_owned(), |in_use| format!(", {};", in_use.role()));
+        writeln!(out, "A is {}{role} B is {}.\n", choices[0].name(), choices[1].name())?;
         for difference in &shown {
             let Difference { log, machine, diff, .. } = difference;
             let title = title(log, machine, targets, logs, &diff.a);

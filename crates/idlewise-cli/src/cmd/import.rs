@@ -28,15 +28,15 @@ Examples:
   # Record with perf everything that the import uses, then make a log
   perf record -a -k CLOCK_MONOTONIC -e power:cpu_idle,sched:sched_switch,irq_vectors:*_entry,\\
 irq:irq_handler_entry,timer:hrtimer_*,timer:timer_*,timer:tick_stop -- sleep 10
-  idlewise log import perf.data -o machine.parquet
+  idlewise log import perf.data -o server.parquet
 
   # The same with trace-cmd
   trace-cmd record -C mono -e power:cpu_idle -e sched:sched_switch -e irq_vectors \\
       -e irq:irq_handler_entry -e timer sleep 10
-  idlewise log import trace.dat -o machine.parquet
+  idlewise log import trace.dat
 
   # Name the recorded machine, so that its exit latencies can be subtracted from wake-up times
-  idlewise log import perf.data --recorded-machine spr --recorded-governor menu -o machine.parquet
+  idlewise log import perf.data --recorded-machine spr --recorded-governor menu -o spr.parquet
 
   # A truncated recording, with the event formats of another one of the same kernel
   perf record -a -e power:cpu_idle,sched:sched_switch,irq_vectors:*_entry,irq:irq_handler_entry,\\
@@ -47,7 +47,7 @@ timer:hrtimer_*,timer:timer_*,timer:tick_stop -o short.perf.data -- sleep 1
   idlewise log import server.perf.data.xz --force
 
   # The text of a running trace, or of a trace.dat
-  cat /sys/kernel/tracing/trace > trace.txt; idlewise log import trace.txt
+  cat /sys/kernel/tracing/trace > live.txt; idlewise log import live.txt
   trace-cmd report -t > report.txt; idlewise log import report.txt
 
   # What makes tasks run, from a recording with causes
@@ -152,13 +152,14 @@ impl Import {
             let mut notes = self.doubts.notes();
             if *lost_event_count > 0 {
                 notes.doubt(format!(
-                    "{lost_event_count} events were lost, so causes are missing; record with larger \
-                     buffers: -b"
+                    "{} lost, so causes are missing; record with larger buffers: -b",
+                    counted(lost_event_count, "event")
                 ));
             }
             if *causeless_count > 0 {
                 notes.doubt(format!(
-                    "{causeless_count} steps run without a recorded reason; record all CPUs"
+                    "{} without a recorded reason; record all CPUs",
+                    counted(causeless_count, "step")
                 ));
             }
             out.write_all(notes.to_text(100).as_bytes())?;

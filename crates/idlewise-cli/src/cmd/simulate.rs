@@ -10,7 +10,7 @@ use idlewise_lab::notes::{add_governors, add_machine};
 use idlewise_lab::target::{disabled, promoted};
 use idlewise_report::replay::broken_rules;
 use idlewise_report::simulate::{run_table, span_table, state_table};
-use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_report::{Notes, TextStyle, counted, wrap};
 use idlewise_sim::replay::GroupReader;
 use idlewise_sim::simulate::{Hardware, ParameterInfo, Report, Setup, Shape, simulate_replicates};
 use idlewise_sim::workload::{Recorded, WORKLOADS, Workload};
@@ -220,13 +220,8 @@ impl Simulate {
             };
             log.write(report, about)?;
             if !self.json {
-                let gap_count = runs[0].1.gaps.len();
-                writeln!(
-                    out,
-                    "{}: {gap_count} gaps; {}",
-                    screen::name(path),
-                    screen::name(&perfetto)
-                )?;
+                let gaps = counted(runs[0].1.gaps.len(), "gap");
+                writeln!(out, "{}: {gaps}; {}", screen::name(path), screen::name(&perfetto))?;
             }
         }
         self.print(&mut out, &plan, &runs)?;
@@ -271,15 +266,10 @@ impl Simulate {
 
     fn workload(&self, hardware: &mut Hardware) -> Result<Workload> {
         let name = self.workload.as_deref().unwrap_or_default();
+        if let Some(workload) = generated(name, hardware)? {
+            return Ok(workload);
+        }
         let path = Path::new(name);
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            let text = read_text(path)?;
-            return Workload::from_toml(&text, hardware)
-                .map_err(|error| Failure::new(format_args!("{name}: {error}")));
-        }
-        if !path.is_file() {
-            return Workload::named(name).map_err(Failure::new);
-        }
         let named = NamedLog::open(path, self.unpacking)?;
         if let Some(hz) = named.log.metadata.hz {
             hardware.hz = u64::from(hz);
@@ -386,6 +376,21 @@ impl Simulate {
             .filter_map(|(name, report)| broken_rules(name, &plan.machine.id, &report.idle));
         broken.for_each(|text| notes.doubt(text));
         notes
+    }
+}
+
+/// A workload by its name or TOML file, which may set hardware parameters; `None` for another file.
+pub(super) fn generated(name: &str, hardware: &mut Hardware) -> Result<Option<Workload>> {
+    let path = Path::new(name);
+    if path.extension().is_some_and(|extension| extension == "toml") {
+        let text = read_text(path)?;
+        return Workload::from_toml(&text, hardware)
+            .map(Some)
+            .map_err(|error| Failure::new(format_args!("{name}: {error}")));
+    }
+    match path.is_file() {
+        true => Ok(None),
+        false => Workload::named(name).map(Some).map_err(Failure::new),
     }
 }
 

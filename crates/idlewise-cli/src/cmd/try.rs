@@ -434,7 +434,7 @@ impl Runner<'_> {
         expected.extend(set.map(|change| (change.file.clone(), change.to.clone())));
         let values = expected.into_iter().map(|(file, to)| (self.root.text(&file), file, to));
         let mut others = values.filter(|(now, _, to)| now.as_ref() != Some(to));
-        others.next().map(|(now, file, _)| (file, now))
+        others.next().map(|(now, file, _)| (self.root.path(&file).display().to_string(), now))
     }
 
     fn measured(&mut self, place: &str, which: Which) -> Result<Result<Round, TrialEnd>> {
@@ -489,7 +489,7 @@ impl Runner<'_> {
                 // Their ratios are numbers, too.
                 Ok(value) if (1e-100..=1e100).contains(&value) => Ok(value),
                 Ok(_) => Err(fail(format!(
-                    "--metric found {number}, and only numbers above 0 have ratios (to 1e100)"
+                    "--metric found {number}, and only numbers above 0 have ratios (1e-100 to 1e100)"
                 ))),
                 Err(_) => Err(fail(format!("--metric found '{number}', which is no number"))),
             };

@@ -105,7 +105,7 @@ impl Validate {
         bar.finish();
         let wrong = match checked {
             Ok(()) => None,
-            Err(LogError::Damaged { what, .. }) => Some(what),
+            Err(LogError::DamagedWorkload { what, .. }) => Some(what),
             Err(error) => return Err(error.into()),
         };
         let metadata = &log.metadata;
@@ -156,6 +156,7 @@ pub fn verdict_of(named: &NamedLog) -> Result<String> {
 fn verdict(named: &NamedLog, findings: &[Finding]) -> String {
     let count = |result| findings.iter().filter(|finding| finding.result() == result).count();
     let wrong = match count(CheckResult::Wrong) {
+        0 if named.log.gap_count() == 0 => "there is nothing to judge".to_owned(),
         0 => "nothing is wrong".to_owned(),
         count => format!("{count} of {} checks found it wrong; don't trust it", findings.len()),
     };

@@ -63,7 +63,7 @@ fn leaves_alone_what_nothing_surely_improves() {
     let log = log.to_str().unwrap();
     simulate("periodic", "--governor menu --latency-limit-us 2", log);
     let text = stdout(&["advise", log]);
-    assert!(text.contains("Leave it alone: nothing that was tried is surely better"), "{text}");
+    assert!(text.contains("Leave it alone: nothing that was tried is sure to help"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= crate::WIDTH), "{text}");
     // So few events say nothing for sure.
     let few = json(&["advise", "traces/a-idle.parquet", "--machine", "milan", "--json"]);
@@ -283,10 +283,10 @@ fn a_trade_that_nobody_asked_for_is_a_choice() {
     assert!(!text.contains("Recommended") && !text.contains("Refuted by"), "{text}");
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
-        "Leave it alone: nothing that was tried is surely better without costing power or longer tail delays.",
+        "Leave it alone: nothing that was tried is sure to help without more power or longer tail delays.",
         "- latency=2us@0: delay p99 290 us → 2 us",
-        "at the price of power +80 mW (",
-        "What would change this verdict: a limit of delay",
+        ", but power +80 mW (",
+        "What would change this verdict: - a limit on delay",
     ] {
         assert!(joined.contains(part), "{part}: {text}");
     }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use serde_json::Value;
+
 use super::sweep::cells_of;
 use super::{failure, json, stdout};
 
@@ -195,4 +197,148 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(status, Some(2));
     assert!(message.contains("leave out --governor oracle"), "{message}");
     assert_eq!(failure(&with(&["--lambda", "17"])).0, Some(2));
+}
+
+/// A short play of loads, as JSON.
+fn played(loads: &[&str], more: &[&str]) -> Value {
+    json(&[&["replay", "--rank", "--played", "--json"], loads, more].concat())
+}
+
+fn refused(line: &[&str], part: &str) {
+    let (status, message) = failure(line);
+    assert!(status == Some(2) && message.contains(part), "{line:?}: {message}");
+}
+
+/// A figure of a governor's first cell.
+fn figure(document: &Value, governor: &str, name: &str) -> f64 {
+    let cells = document["cells"].as_array().unwrap();
+    let cell = cells.iter().find(|cell| cell["governor"] == governor).unwrap();
+    cell[name].as_f64().unwrap_or(f64::NAN)
+}
+
+/// On the gaps that menu leaves, teo decides as menu does. When it plays, it once takes C2, the wire answers later, and
+/// the longer gap is a reason to take C2 again.
+#[test]
+fn a_play_finds_the_loop_that_a_replay_cannot_see() {
+    let options = ["--machine", "milan", "--duration-ms", "200"];
+    let document = played(&["tcp-lat"], &options);
+    let of = |governor: &str, name: &str| figure(&document, governor, name);
+    assert!(of("teo", "replayed_regret_ratio") < 0.01);
+    assert!(of("teo", "throughput_ratio") < 0.5 && of("teo", "cost_ratio") > 1.5);
+    assert!(of("teo", "cost_low_ratio") > 1.5, "its interval is far from 1");
+    assert!(of("teo", "delay_p50_ns") > 10.0 * of("menu", "delay_p50_ns"));
+    assert!(of("ladder", "replayed_regret_ratio") > 0.1, "ladder loses both ways");
+    let agreement = &document["agreement"];
+    assert!(agreement["kendall_tau"].as_f64().unwrap() < 1.0, "{agreement}");
+    assert!(agreement["certain_count"].as_u64().unwrap() >= 1, "{agreement}");
+    assert!(agreement["worst_pair"].as_str().unwrap().contains("teo costs"), "{agreement}");
+    assert_eq!(agreement["kendall_tau_low"], Value::Null, "one load has no interval");
+    // The replay is of the first governor's gaps: on its own, which are twice as long, teo takes C2.
+    let own = played(
+        &["tcp-lat"],
+        &[&options[..], &["--governor", "teo", "--governor", "menu"]].concat(),
+    );
+    assert!(figure(&own, "teo", "replayed_regret_ratio") > 0.3);
+    assert_eq!(figure(&own, "teo", "cost_uj"), of("teo", "cost_uj"), "the order changes no play");
+}
+
+#[test]
+fn options_of_a_play_do_something() {
+    let at_ms = |ms, more: &[&str]| {
+        played(&["poisson"], &[&["--machine", "spr", "--duration-ms", ms], more].concat())
+    };
+    let with = |more: &[&str]| at_ms("50", more);
+    let [six, seven] = ["6", "7"].map(|count| with(&["--replicates", count]));
+    assert!(figure(&six, "menu", "cost_low_uj").is_nan() && six["replicate_count"] == 6);
+    let [low, cost, high] =
+        ["cost_low_uj", "cost_uj", "cost_high_uj"].map(|it| figure(&seven, "menu", it));
+    assert!(low < cost && cost < high, "{low} {cost} {high}");
+    let longer = at_ms("100", &["--replicates", "7"]);
+    assert_ne!(figure(&longer, "menu", "cost_uj"), cost);
+    // Delay costs more for all, and only hazard is told its price.
+    let prices = with(&["--replicates", "7", "--lambda", "0,1"]);
+    let at = |governor: &str, name: &str| -> Vec<f64> {
+        let cells = prices["cells"].as_array().unwrap().iter();
+        cells
+            .filter(|cell| cell["governor"] == governor)
+            .map(|cell| cell[name].as_f64().unwrap())
+            .collect()
+    };
+    let [menu, hazard] = ["menu", "hazard"].map(|name| at(name, "power_mw"));
+    assert!(menu[0] == menu[1] && hazard[0] < hazard[1], "{menu:?} {hazard:?}");
+    assert!(at("menu", "cost_uj")[0] < at("menu", "cost_uj")[1]);
+    let options = ["--machine", "spr", "--duration-ms", "50"];
+    let csv =
+        stdout(&[&["replay", "--rank", "--played", "poisson", "--csv"], &options[..]].concat());
+    assert!(csv.starts_with("load,machine,lambda,governor,") && csv.lines().count() == 5, "{csv}");
+    let text = stdout(&[&["replay", "--rank", "--played", "poisson"], &options[..]].concat());
+    assert!(text.contains("10 replicates of each (simulated), λ = 0.25"), "{text}");
+    assert!(text.contains("Kendall's τ_b, mean of 1 cell"), "{text}");
+}
+
+/// A recording is played as `predict` plays it, on its own machine or on others. One that does not reproduce itself is
+/// left out.
+#[test]
+fn a_recording_is_played_as_predict_plays_it() {
+    let log = "traces/c-nginx.trace.dat.xz";
+    let options = ["--governor", "menu", "--governor", "teo", "--governor", "hazard"];
+    let unfit = "conformance/prediction/hackbench.parquet";
+    let one = ["--replicates", "5", "--lambda", "0"];
+    let document = played(&[log, unfit], &[&options[..], &one].concat());
+    assert_eq!(document["cells"][0]["machine"], "recorded");
+    let left_out = document["left_out"].as_array().unwrap();
+    assert!(
+        left_out.len() == 1 && left_out[0].as_str().unwrap().contains("does not reproduce itself")
+    );
+    let predicted = json(&[&["predict", log, "--json"], &options[..]].concat());
+    let row = |name: &str| {
+        let runs = predicted["runs"].as_array().unwrap().iter();
+        runs.clone().find(|row| row["governor"] == name).unwrap()
+    };
+    for name in ["menu", "teo"] {
+        let per_step =
+            row(name)["energy_uj"].as_f64().unwrap() / row(name)["step_count"].as_f64().unwrap();
+        assert!((figure(&document, name, "cost_uj") / per_step - 1.0).abs() < 1e-9, "{name}");
+        let [own, menu] = [name, "menu"].map(|name| figure(&document, name, "throughput_per_s"));
+        let change = row(name)["throughput_change_ratio"].as_f64().unwrap();
+        assert!((own / menu - 1.0 - change).abs() < 1e-3, "{name}: {own} {menu} {change}");
+    }
+    let spr = played(&[log], &[&options[..], &one, &["--machine", "spr"]].concat());
+    assert_eq!(spr["cells"][0]["machine"], "spr");
+    assert_ne!(figure(&spr, "menu", "cost_uj"), figure(&document, "menu", "cost_uj"));
+    refused(&["replay", "--rank", "--played", unfit], "no load is left to play");
+}
+
+/// Two loads of one name are two loads, and a file sets a workload's parameters.
+#[test]
+fn loads_have_their_own_names_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("poisson.toml");
+    fs::write(&file, "workload = \"poisson\"\ninterval_ns = 1000000\n").unwrap();
+    let options =
+        ["--machine", "spr", "--duration-ms", "20", "--replicates", "1", "--governor", "menu"];
+    let document = played(&["poisson", file.to_str().unwrap()], &options);
+    let cells = document["cells"].as_array().unwrap();
+    let name = |cell: &Value| cell["load"].as_str().unwrap().to_owned();
+    assert_eq!(cells.iter().map(name).collect::<Vec<_>>(), ["poisson", file.to_str().unwrap()]);
+    assert_ne!(cells[0]["throughput_per_s"], cells[1]["throughput_per_s"]);
+    assert_eq!(cells[0]["throughput_ratio"], Value::Null, "without teo there is no better one");
+}
+
+#[test]
+fn a_play_refuses_what_only_a_replay_has() {
+    let play = ["replay", "--rank", "--played", "poisson"];
+    for (more, message) in [
+        (&["--store", "x"][..], "--store"),
+        (&["--hz", "100"], "--hz"),
+        (&["--shape", "flat"], "--shape"),
+        (&["--plot", "x.svg"], "--plot"),
+        (&["--governor", "oracle"], "leave out --governor oracle"),
+        (&["--governor", "dpm"], "moves down while a CPU is idle"),
+        (&["--machine", "recorded"], "name a machine"),
+    ] {
+        refused(&[&play[..], more].concat(), message);
+    }
+    refused(&["replay", "--rank", "--replicates", "3"], "--played");
+    refused(&["replay", "--rank", "--played", "traces/a-idle.parquet"], "a-idle");
 }

@@ -327,6 +327,10 @@ fn a_tuned_profile_comes_with_what_it_includes() {
     };
     refused(at("tuned:nothing"), "tuned has no profile nothing in /etc/tuned/profiles, ");
     refused(at("tuned:../mine"), "no profile ../mine");
+    refused(at("tuned:bsae"), "no profile bsae in /etc/tuned/profiles, ");
+    refused(at("tuned:bsae"), "; did you mean 'base'?");
+    refused(at("cmdlien"), "there is no file cmdlien; did you mean 'cmdline'?");
+    refused(at("tund:base"), "there is no file tund:base; did you mean 'tuned:NAME'?");
     machine.write("etc/tuned/broken/tuned.conf", "[main]\ninclude=gone\n");
     refused(at("tuned:broken"), "broken includes it");
 }

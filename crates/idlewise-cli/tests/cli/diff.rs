@@ -19,9 +19,14 @@ fn without_arguments_it_compares_menu_with_min_on_the_bundled_logs_and_fits_the_
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
-    for part in
-        ["A is menu, B is menu+min.", "spr (", "milan (", "C6 → C1E", "By log:", "assumed powers"]
-    {
+    for part in [
+        "A is menu, the kernel's default; B is menu+min.",
+        "spr (",
+        "milan (",
+        "C6 → C1E",
+        "By log:",
+        "assumed powers",
+    ] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
 }
@@ -174,9 +179,25 @@ fn by_log_shows_each_log_alone() {
     assert!(!text.contains("By log:"));
 }
 
+/// It compared menu with menu+min, whichever governor was in use, and refused a single one.
+#[test]
+fn one_governor_is_compared_with_the_one_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("teo.parquet");
+    let log = log.to_str().unwrap();
+    let simulate = ["lab", "simulate", "spr", "periodic", "--duration-ms", "100", "--cpus", "2"];
+    stdout(&[&simulate[..], &["--governor", "teo", "--trace", log]].concat());
+    let compare = |more: &[&str]| stdout(&[&["replay", "--compare", log], more].concat());
+    assert!(compare(&[]).contains("A is teo-6.12, in use; B is menu."), "{}", compare(&[]));
+    let text = compare(&["--governor", "ladder"]);
+    assert!(text.contains("A is teo-6.12, in use; B is ladder."), "{text}");
+    let text = compare(&["--governor", "ladder", "--governor", "menu"]);
+    assert!(text.contains("A is ladder, B is menu."), "{text}");
+}
+
 #[test]
 fn refuses_other_than_two_governors() {
-    let two = ["two governors", "'menu'", "second --governor"];
+    let two = ["two governors", "'menu' is the kernel's default already", "second --governor"];
     assert_refused(&["replay", "--compare", "--governor", "menu"], &two);
     let three =
         ["replay", "--compare", "--governor", "menu", "--governor", "teo", "--governor", "ladder"];

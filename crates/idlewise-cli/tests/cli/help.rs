@@ -43,9 +43,31 @@ fn no_line_of_a_list_is_longer_than_a_hundred_columns() {
 
 #[test]
 fn a_misspelt_command_gets_a_hint() {
-    let (status, message) = failure(&["reply"]);
-    assert_eq!(status, Some(2));
-    assert!(message.contains("'replay'"), "{message}");
+    for (line, meant) in [
+        ("reply", "replay"),
+        ("wy", "why"),
+        ("WHY", "why"),
+        ("seting", "set"),
+        ("lab swep", "lab sweep"),
+        ("log exprot", "log export"),
+        ("set aply", "set apply"),
+        ("generate mna", "generate man"),
+        // The old names are no hints: they will go.
+        ("exprot", "log export"),
+        ("swep", "lab sweep"),
+        ("dif", "replay --compare"),
+        // The right name in the wrong place.
+        ("lab why", "why"),
+        ("log swep", "lab sweep"),
+    ] {
+        let (status, message) = failure(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(status, Some(2));
+        let tip = format!("tip: a similar subcommand exists: 'idlewise {meant}'\n");
+        assert!(message.contains(&tip), "{line}: {message}");
+    }
+    for line in ["xyzzy", "plugin-workr"] {
+        assert!(!failure(&[line]).1.contains("tip:"), "{line}");
+    }
 }
 
 /// What one looks up has two screens, and the summary one.

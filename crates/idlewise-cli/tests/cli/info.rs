@@ -1,7 +1,7 @@
 //! `idlewise info`.
 
 use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter};
-use idlewise_trace::{GapSink, IdleGap, WakeReason};
+use idlewise_trace::{CpuSummary, GapSink, IdleGap, WakeReason};
 use serde_json::Value;
 
 use crate::{OwnFile, WIDTH, assert_refused, folder, json, stdout};
@@ -182,4 +182,76 @@ fn a_machine_is_only_for_menu() {
     let (status, message) = crate::failure(&["info", log, "--machine", "spr"]);
     assert!(status == Some(2) && message.contains("--why-menu"), "{message}");
     assert_refused(&["info", log, "--why-menu", "--machine", "sprr"], &["sprr", "spr"]);
+}
+
+/// A log of a CPU that was busy for ten seconds, but for so many gaps. It entered idle once more than it left it.
+fn busy(gap_count: u64) -> (tempfile::TempDir, String) {
+    let gaps: Vec<IdleGap> = (0..gap_count)
+        .map(|index| IdleGap {
+            cpu: 0,
+            start_ns: 1_000_000 * index as i64,
+            gap_ns: 500_000,
+            sleep_length_ns: None,
+            next_tick_ns: None,
+            tick_stopped: false,
+            ran_task: true,
+            wake_reason: WakeReason::Irq,
+            latency_limit_ns: None,
+            recorded_state: None,
+            recorded_idle_ns: None,
+        })
+        .collect();
+    let folder = folder();
+    let path = folder.path().join("busy.parquet");
+    let mut writer = LogWriter::create(&path, false).unwrap();
+    writer.take(0, &gaps).unwrap();
+    let cpu = CpuSummary {
+        cpu: 0,
+        observed: true,
+        gap_count,
+        idle_entry_count: gap_count + 1,
+        last_at_ns: 10_000_000_000,
+        ..CpuSummary::default()
+    };
+    let metadata = LogMetadata {
+        format_version: FORMAT_VERSION,
+        hz: Some(250),
+        cpus: vec![cpu],
+        ..LogMetadata::default()
+    };
+    writer.finish_unchecked(&metadata).unwrap();
+    (folder, path.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_log_without_gaps_has_nothing_to_judge() {
+    let (_folder, log) = busy(0);
+    for command in [&["info"][..], &["log", "validate"]] {
+        let text = stdout(&[command, &[&log]].concat());
+        assert!(text.contains("0 gaps of 1 CPU: there is nothing to judge"), "{text}");
+        assert!(!text.contains("nothing is wrong"), "{text}");
+    }
+    let document = json(&["info", &log, "--json"]);
+    let cpu = document["cpus"][0].as_object().unwrap();
+    for column in
+        ["idle_ratio", "gap_p10_ns", "gap_p50_ns", "gap_p90_ns", "gap_p99_ns", "gap_max_ns"]
+    {
+        assert!(cpu[column].is_null(), "{column}: {cpu:?}");
+    }
+}
+
+#[test]
+fn few_gaps_are_a_doubt() {
+    let (_folder, log) = busy(1);
+    let machine = ["--machine", "spr"];
+    for command in [&["info", &log][..], &["replay", &log, machine[0], machine[1]]] {
+        let text = stdout(command);
+        assert!(text.contains("only 1 gap in busy"), "{text}");
+    }
+    let compared = stdout(&["replay", "--compare", &log, "--machine", "spr"]);
+    assert!(compared.contains("take the same course in the only gap."), "{compared}");
+    let document = json(&["replay", &log, "--machine", "spr", "--json"]);
+    assert!(document["doubts"].to_string().contains("too few to judge governors by"), "{document}");
+    let (_folder, log) = busy(100);
+    assert!(!stdout(&["info", &log, "--doubts"]).contains("only"), "a hundred are enough");
 }

@@ -171,7 +171,7 @@ fn hardly_any_gaps_are_no_trouble() {
         }
         let text = stdout(&command);
         assert_fits(&text);
-        assert!(text.contains(&format!("{count} idle gaps")), "{text}");
+        assert!(text.contains("few-1: 1 idle gap of 1 CPU, "), "{text}");
         for word in ["NaN", "inf", "another"] {
             assert!(!text.contains(word), "{word} in {text}");
         }

@@ -22,6 +22,7 @@ mod docs;
 mod doubts;
 mod endings;
 mod escapes;
+mod examples;
 mod export;
 mod generate;
 mod governors;

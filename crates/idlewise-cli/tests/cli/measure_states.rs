@@ -207,7 +207,7 @@ fn states_that_are_not_entered_are_given_up_and_the_rest_is_printed() {
     let drops = document["drops"].as_array().unwrap();
     let given_up = |one: &&serde_json::Value| one["is_given_up"] == true;
     assert!(drops.iter().filter(given_up).count() >= drops.len() - 1, "{drops:#?}");
-    assert!(document["doubts"].to_string().contains("was given up after 0 wakes that count"));
+    assert!(document["doubts"].to_string().contains("was given up after 0 wakes and"));
     assert_eq!(disabled(&machine), before);
     // What was not measured stays the kernel's, and the file says so.
     let text = fs::read_to_string(&file).unwrap();

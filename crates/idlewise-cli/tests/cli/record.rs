@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::{assert_refused, folder, idlewise};
+use crate::{assert_refused, failure, folder, idlewise};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 /// Some idle entries, wake-ups and timers, in a fraction of a second.
@@ -286,6 +286,16 @@ fn refuses_what_it_can_not_do_with_one_line() {
     assert_refused(&["record", "-o", "no-such-folder/trace.dat", "-d", "1"], &["no-such-folder"]);
     let kept = crate::OwnFile::new("trace.dat", "precious");
     assert_refused(&["record", "-o", kept.path(), "-d", "1"], &["trace.dat", "--force"]);
+    // From 4 KiB to 16 GiB.
+    for size in ["0", "3", "16777217", "99999999999999999999"] {
+        let (status, message) = failure(&["record", "-b", size, "-d", "1"]);
+        assert_eq!(status, Some(2));
+        assert!(message.contains(size) && message.contains("--buffer-kb"), "{message}");
+    }
+    let file = "no-such-folder/trace.dat";
+    for size in ["4", "16777216"] {
+        assert_refused(&["record", "-b", size, "-o", file, "-d", "1"], &["no-such-folder"]);
+    }
     assert_eq!(fs::read(&kept.0).unwrap(), b"precious");
     for bad in ["0", "-1", "soon", "inf", "1e300"] {
         let output = idlewise(&["record", "-d", bad]);

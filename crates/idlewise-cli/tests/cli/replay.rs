@@ -283,8 +283,24 @@ fn a_log_made_by_a_replay_agrees_with_it_in_every_decision() {
 }
 
 #[test]
+fn a_price_beyond_a_megawatt_is_refused() {
+    for price in ["1000000001", "-1", "inf", "NaN"] {
+        let (status, message) = failure(&["replay", &format!("--lambda-mw={price}")]);
+        assert_eq!(status, Some(2));
+        assert!(message.contains("must be from 0 to 1000000000 mW"), "{message}");
+    }
+    stdout(&["replay", "traces/a-idle.parquet", "--machine", "spr", "--lambda-mw", "1e9"]);
+}
+
+#[test]
 fn refuses_bad_names_with_the_nearest() {
     assert_refused(&["replay", "--governor", "meun"], &["meun", "did you mean 'menu'"]);
+    assert_refused(&["replay", "--governor", "TEO"], &["'TEO'; did you mean 'teo'?"]);
+    assert_refused(&["replay", "--machine", "recoded"], &["did you mean 'recorded'?"]);
+    assert_refused(
+        &["replay", "--machine", "spr", "--governor", "fixed=C66"],
+        &["no state C66: did you mean 'C6'? it has POLL, C1, C1E, C6"],
+    );
     assert_refused(&["replay", "--machine", "sprr"], &["sprr", "spr"]);
     assert_refused(&["replay", "--disable", "C9", "--machine", "spr"], &["C9", "C6"]);
     assert_refused(&["replay", "--governor", "fixed=C9", "--machine", "spr"], &["C9"]);

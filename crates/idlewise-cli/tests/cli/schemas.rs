@@ -45,6 +45,7 @@ pub fn assert_valid(name: &str, document: &Value) {
 pub fn name(arguments: &[&str], document: &Value) -> String {
     let arguments = match arguments {
         ["replay", "--compare", ..] => &["diff"],
+        ["replay", "--rank", "--played", ..] => &["arena-played"],
         ["replay", "--rank", ..] => &["arena"],
         ["lab" | "log", rest @ ..] => rest,
         other => other,
@@ -63,13 +64,14 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
 
 /// A command line for each schema whose command runs anywhere. The others need a kernel or a
 /// prepared folder, so the tests of `record` and `measure` validate theirs.
-const COMMANDS: [&str; 27] = [
+const COMMANDS: [&str; 28] = [
     "governors",
     "advise traces/h-pingpong.parquet --machine spr --cpus 0 --slo p99=50us",
     "predict FOLDER/ping-pong.parquet --governor menu",
     "replay traces/s-softirq500.parquet --machine spr --governor menu --governor oracle",
     "replay --compare traces/s-softirq500.parquet --machine spr --governor menu --governor teo",
     "replay --rank traces/a-idle.parquet --machine milan --governor menu --governor teo --governor hazard",
+    "replay --rank --played poisson --machine spr --governor menu --governor teo --duration-ms 50",
     "lab sweep crates/idlewise-cli/tests/saved/sweep.toml --store FOLDER/cells",
     "lab sweep prune crates/idlewise-cli/tests/saved/sweep.toml --store FOLDER/cells",
     "lab simulate spr tcp-lat --duration-ms 20",

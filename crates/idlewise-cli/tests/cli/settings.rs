@@ -397,6 +397,21 @@ fn a_service_that_is_killed_is_cleaned_up_by_its_holder() {
 fn what_the_machine_lacks_is_said_in_one_line() {
     let machine = Captured::new();
     machine.refused("apply --set C7=off", "no idle state C7; the states are POLL, C1, C6");
+    for (setting, hint) in [
+        ("C6s=off", "no idle state C6s; did you mean 'C6'? the states are"),
+        ("c6=off", "no idle state c6; did you mean 'C6'? the states are"),
+        ("governor=TEO", "no governor TEO; did you mean 'teo'? it has"),
+    ] {
+        machine.refused(&format!("apply --set {setting}"), hint);
+    }
+    for (setting, hint) in [
+        ("governer=teo", "\"governer\" is no setting; did you mean 'governor'?\n"),
+        ("latncy=3us", "\"latncy\" is no setting; did you mean 'latency'?\n"),
+        ("C6=OFF", "\"OFF\" is neither on nor off; did you mean 'off'?\n"),
+    ] {
+        let (status, text) = machine.said(&format!("apply --set {setting}"));
+        assert!(status == Some(2) && text.contains(hint), "{text}");
+    }
     machine.refused("apply --set C6=off@9", "CPU 9 is not online (0-3 are)");
     machine
         .refused("apply --set governor=x", "the kernel has no governor x; it has ladder menu teo");

@@ -424,7 +424,7 @@ fn damaged_and_old_cells_are_recognised() {
     fs::write(&cells[4], "").unwrap();
     let output = place.run(&["collect"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("2 cells are missing"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("2 cells missing and left out"));
     assert_eq!(place.counts(&[]), [14, 2, 0]);
     assert_eq!(fs::read(&cells[3]).unwrap(), whole);
     // Another version's, and what is not ours.
@@ -507,7 +507,7 @@ fn what_is_not_a_file_is_said_and_waits_for_nobody() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("not a file, so it is left out; remove it\n"), "{said}");
-        assert!(said.contains("1 cells are missing"), "{said}");
+        assert!(said.contains("1 cell missing and left out"), "{said}");
         let output = place.run(&[]);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");

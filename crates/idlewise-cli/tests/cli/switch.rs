@@ -37,7 +37,7 @@ fn measures_each_way_on_one_cpu_and_saves_it() {
 fn names_ways_and_cpus() {
     let first = "measure switch --way yield --slices 1 --slice-ms 1";
     let text = stdout(&first.split(' ').collect::<Vec<_>>());
-    assert!(text.starts_with("Two threads pass a token, 1 slices of 1 ms, measured"), "{text}");
+    assert!(text.starts_with("Two threads pass a token, 1 slice of 1 ms, measured"), "{text}");
     assert!(text.lines().any(|line| line.starts_with("yield  same CPU")), "{text}");
     let refused = |arguments: &str, parts: &[&str]| {
         assert_refused(&arguments.split(' ').collect::<Vec<_>>(), parts);

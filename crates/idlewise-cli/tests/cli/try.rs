@@ -249,7 +249,11 @@ fn a_number_that_cannot_be_compared_is_named() {
     refused(&"x".repeat(5_000), "(.*)", &cut);
     refused("", "(.*)", "printed nothing that --metric '(.*)' finds");
     refused("ops: 0", "ops: (.*)", "only numbers above 0 have ratios");
-    refused("ops: inf", "ops: (.*)", "only numbers above 0");
+    for number in ["inf", "-1", "9e-101", "1.1e100", "NaN"] {
+        let found =
+            format!("found {number}, and only numbers above 0 have ratios (1e-100 to 1e100)");
+        refused(&format!("ops: {number}"), "ops: (.*)", &found);
+    }
     machine.refused(
         &["--set", "C6=off", "--rounds", "12"],
         &["true"],
@@ -328,6 +332,11 @@ fn a_setting_that_somebody_else_changes_meanwhile_ends_the_try() {
         &[&bench],
         &["(B: C6=off): somebody else wrote 0 to", "disable"],
     );
+    // The governor, too, by the whole path: /sys/... on a machine that is not a copy.
+    let governor = machine.path("sys/devices/system/cpu/cpuidle/current_governor");
+    let bench = machine.script(&format!("echo menu > {}\n", governor.display()));
+    let said = format!("somebody else wrote menu to {} meanwhile", governor.display());
+    machine.refused(&["--set", "governor=teo"], &[&bench], &["(B: governor=teo)", &said]);
     // A's rounds are under no other setting either.
     let bench = machine.script(&format!("echo 1 > {}\n", c6.display()));
     let output = machine.run(&["--set", "C6=off"], &[&bench]);

@@ -1,7 +1,9 @@
 //! `idlewise why`, on captured machines that are played forward while it watches.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
@@ -340,6 +342,12 @@ fn a_busy_machine_is_not_judged() {
     });
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
     assert!(run.stderr.lines().last().unwrap().contains(expected), "{}", run.stderr);
+    // Nor are they a table.
+    let run = watch(&machine, &[], |_| {
+        ticks(3_000);
+        play_deep(&machine, "0-3,72-75", 3);
+    });
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
 }
 
 /// A state that cannot be read is no state that nobody entered.
@@ -459,6 +467,21 @@ fn time_that_stands_still_is_not_waited_for() {
     let run = watch(&machine, &["-d", "0.05"], |_| {});
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{}", run.stderr);
     assert!(run.stderr.contains("proc/uptime stands still"), "{}", run.stderr);
+}
+
+#[test]
+fn an_old_copy_is_refused_at_once() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let yesterday = SystemTime::now() - Duration::from_secs(86_400);
+    for file in ["proc/uptime", "sys/devices/system/cpu/cpu0/cpuidle/state0/usage"] {
+        let file = File::options().write(true).open(machine.path().join(file)).unwrap();
+        file.set_modified(yesterday).unwrap();
+    }
+    let run = watch(&machine, &[], |_| panic!("it watches nothing"));
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
+    let expected = "is a copy that nobody has changed for a minute, so its counts stand still";
+    assert!(run.stderr.contains(expected), "{}", run.stderr);
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
 }
 
 #[test]

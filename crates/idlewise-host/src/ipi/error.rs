@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use idlewise_machine::state_hint;
+
 use super::SamplesError;
 use crate::settings::SettingsError;
 
@@ -88,7 +90,7 @@ pub enum IpiError {
     #[error("/sys/devices/system/cpu/online names no CPU; mount sysfs on /sys")]
     NoCpus,
     /// The target does not have the state.
-    #[error("CPU {cpu} has no idle state {name}; it has {states}")]
+    #[error("CPU {cpu} has no idle state {name}; {}it has {states}", state_hint(name, states.split(", ")))]
     NoSuchState {
         /// The CPU.
         cpu: u16,

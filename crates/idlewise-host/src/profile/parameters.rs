@@ -221,8 +221,11 @@ fn intel_idle_most(facts: &Facts<'_>, value: Option<&str>, most: u64) -> Judged 
         (verdict, because)
     } else if beyond.is_empty() {
         let because = format!(
-            "intel_idle has {} states here: {}; the number counts them and is no C-state's name",
-            states.len().saturating_sub(1),
+            "intel_idle has {} here: {}; the number counts them and is no C-state's name",
+            match states.len().saturating_sub(1) {
+                1 => "1 state".to_owned(),
+                count => format!("{count} states"),
+            },
             names(states.iter().skip(1))
         );
         (Verdict::Nothing, because)

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use idlewise_machine::nearest_name;
+
 use super::tuned;
 use super::wishes::{Profile, ProfileError, text};
 use crate::Root;
@@ -15,11 +17,16 @@ impl Profile {
         if let Some(name) = what.strip_prefix("tuned:") {
             return tuned::named(root, name);
         }
-        let path = if what == "cmdline" { root.path("proc/cmdline") } else { PathBuf::from(what) };
-        let text = text(&path)?;
         if what == "cmdline" {
-            return Ok(Self::of_cmdline("/proc/cmdline", &text));
+            return Ok(Self::of_cmdline("/proc/cmdline", &text(&root.path("proc/cmdline"))?));
         }
+        let path = PathBuf::from(what);
+        let word = what.split(':').next().filter(|_| !path.exists()).unwrap_or_default();
+        if let Some(meant) = nearest_name(word, ["cmdline", "tuned"]) {
+            let meant = if meant == "tuned" { "tuned:NAME" } else { meant };
+            return Err(ProfileError::NoFile { what: what.to_owned(), meant });
+        }
+        let text = text(&path)?;
         let lines = || {
             text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
         };

@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use idlewise_machine::nearest_name;
+
 use super::wishes::{Profile, ProfileError, Wish, text};
 use crate::Root;
 
@@ -79,11 +81,25 @@ impl Reader<'_> {
                 name: name.to_owned(),
                 folders: FOLDERS.map(|folder| format!("/{folder}")).join(", "),
                 included: by.map_or(String::new(), |by| format!("; {by} includes it")),
+                hint: self.hint(name),
             });
         };
         self.read.push(path.clone());
         let text = text(&path)?;
         self.add(&path, &text, name)
+    }
+
+    /// Suggests a profile that there is.
+    fn hint(&self, name: &str) -> String {
+        let folders = FOLDERS.map(|folder| self.root.path(folder));
+        let entries =
+            folders.iter().chain(&self.beside).filter_map(|folder| folder.read_dir().ok());
+        let profiles =
+            entries.flatten().flatten().filter(|entry| entry.path().join("tuned.conf").is_file());
+        let names: Vec<String> =
+            profiles.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let nearest = nearest_name(name, names.iter().map(String::as_str));
+        nearest.map_or(String::new(), |nearest| format!("; did you mean '{nearest}'?"))
     }
 
     fn add(&mut self, path: &Path, text: &str, name: &str) -> Result<(), ProfileError> {

@@ -57,14 +57,24 @@ pub enum ProfileError {
         source: std::io::Error,
     },
     /// There is no such profile.
-    #[error("tuned has no profile {name} in {folders}{included}")]
+    #[error("tuned has no profile {name} in {folders}{included}{hint}")]
     NoProfile {
         /// The profile.
         name: String,
         /// Where it was looked for.
         folders: String,
-        /// `, which PROFILE includes`, or nothing.
+        /// `; PROFILE includes it`, or nothing.
         included: String,
+        /// `; did you mean 'PROFILE'?`, or nothing.
+        hint: String,
+    },
+    /// There is no such file, and it was not meant to be one.
+    #[error("there is no file {what}; did you mean '{meant}'?")]
+    NoFile {
+        /// The name.
+        what: String,
+        /// What it was probably meant to be.
+        meant: &'static str,
     },
     /// The file has no known form.
     #[error(

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use idlewise_machine::{did_you_mean, state_hint};
 use rustix::io::Errno;
 
 use crate::Root;
@@ -43,7 +44,7 @@ pub enum SettingsError {
         online: String,
     },
     /// No CPU has a state of that name.
-    #[error("{cpus} no idle state {state}; the states are {known}")]
+    #[error("{cpus} no idle state {state}; {}the states are {known}", state_hint(state, known.split(", ")))]
     NoState {
         /// Which CPUs have none, as the beginning of the sentence.
         cpus: String,
@@ -53,7 +54,10 @@ pub enum SettingsError {
         known: String,
     },
     /// The kernel has no such governor.
-    #[error("the kernel has no governor {governor}; it has {known}")]
+    #[error(
+        "the kernel has no governor {governor}; {}it has {known}",
+        governor_hint(governor, known)
+    )]
     NoGovernor {
         /// The governor.
         governor: String,
@@ -193,4 +197,9 @@ fn advice(source: &io::Error) -> &'static str {
 
 pub(super) fn file_error(root: &Root, file: &str, source: io::Error) -> SettingsError {
     SettingsError::File { path: root.path(file), source }
+}
+
+fn governor_hint(governor: &str, known: &str) -> String {
+    let hint = did_you_mean(governor, known.split_whitespace(), "");
+    if hint.is_empty() { hint } else { hint + " " }
 }

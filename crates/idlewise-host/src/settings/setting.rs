@@ -5,8 +5,13 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::time::Duration;
 
+use idlewise_machine::{did_you_mean, nearest_name};
+
 /// The whole machine's limit that means none: 2000 s (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`).
 pub(super) const UNLIMITED_US: u32 = 2_000_000_000;
+
+const EXAMPLES: &str =
+    "; write governor=teo, C6=off, C6=off@4-7, latency=10us@4-7 or latency=none@4-7";
 
 /// A setting of the machine's idle states.
 ///
@@ -42,9 +47,7 @@ pub enum Setting {
 
 /// Why a text is no setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{text:?}: {problem}; write governor=teo, C6=off, C6=off@4-7, latency=10us@4-7 or latency=none@4-7"
-)]
+#[error("{text:?}: {problem}{}", if problem.ends_with('?') { "" } else { EXAMPLES })]
 pub struct SettingError {
     text: String,
     problem: String,
@@ -76,7 +79,14 @@ impl FromStr for Setting {
                 state: state.to_owned(),
                 disabled: value == "off",
             }),
-            _ => Err(fail(format!("{value:?} is neither on nor off"))),
+            _ => Err(fail(match nearest_name(name, ["governor", "latency"]) {
+                Some(meant) => format!("{name:?} is no setting; did you mean '{meant}'?"),
+                None => {
+                    let hint = did_you_mean(value, ["on", "off"], "");
+                    let separator = if hint.is_empty() { "" } else { "; " };
+                    format!("{value:?} is neither on nor off{separator}{hint}")
+                }
+            })),
         }
     }
 }

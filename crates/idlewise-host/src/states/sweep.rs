@@ -78,7 +78,7 @@ impl EnergyPlan {
         let Some((table, mut cpus)) = most else { return Err(StatesError::no_driver(root)) };
         if cpus.len() < online.len() {
             doubts.push(format!(
-                "{} CPUs have another table and were left alone: the energy is theirs too, as far as they share a \
+                "CPUs with another table were left alone ({}): the energy is theirs too, as far as they share a \
                  package",
                 online.len() - cpus.len()
             ));

@@ -21,7 +21,7 @@ export function bar(model: Model): HTMLElement {
         node.append(made.node);
     };
     const named = (items: { name: string }[]): [string, string][] => items.map(({ name }, i) => [String(i), shown(name)]);
-    const everything: [string, string][] = facts.logs.length > 1 ? [["", `all ${facts.logs.length} logs`]] : [];
+    const everything: [string, string][] = facts.logs.length > 1 ? [["", "all logs"]] : [];
     add("log", "log", [...everything, ...named(facts.logs)]);
     add("machine", "machine", facts.machines.map(({ id, title }, i) => [String(i), shown(title || id)]));
     const governors = facts.governors.flatMap(({ name, role }, i): [string, string][] =>

@@ -59,9 +59,11 @@ export class Model {
         return { base, other: chosen !== base ? chosen : of(this.verdict()?.other) };
     }
 
-    /** The logs that are looked at. */
+    /** The logs that are looked at: one, or all that were replayed on the machine. */
     get logs(): Log[] {
-        return this.view.log === null ? this.facts.logs : [this.facts.logs[this.view.log]];
+        const { log, machine } = this.view;
+        const isOn = (log: number) => this.facts.results.some((result) => result.log === log && result.machine === machine);
+        return log === null ? this.facts.logs.filter((_, index) => isOn(index)) : [this.facts.logs[log]];
     }
 
     /** The governors proper, without bounds and the oracle. */
@@ -136,7 +138,9 @@ export class Model {
     }
 
     logName(log: number | null): string {
-        return log === null ? `all ${this.facts.logs.length} logs` : this.facts.logs[log].name;
+        if (log !== null) return this.facts.logs[log].name;
+        const [all, on] = [this.facts.logs.length, this.logs];
+        return on.length === 1 ? on[0].name : on.length === all ? `all ${all} logs` : `${on.length} of ${all} logs`;
     }
 }
 

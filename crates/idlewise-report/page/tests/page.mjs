@@ -58,6 +58,11 @@ test("each log is shown on the machine that it was replayed on, and each machine
     const { page, errors, close } = await open(made({ ...all, facts: own }));
     const select = (index) => page.locator("select").nth(index);
     const shown = async () => [await select(0).inputValue(), await select(1).inputValue()];
+    // Of all logs, those of the machine: the title, and the gaps that are counted below it.
+    const title = async () => `${await page.locator("h1").innerText()}: ${await page.locator(".subtitle").innerText()}`;
+    const first = await title();
+    assert.ok(first.startsWith(`${own.logs[0].name} on ${own.machines[0].title}: `), first);
+    assert.ok(first.replaceAll(/\D/g, "").includes(String(own.logs[0].gap_count)), first);
     for (const log of ["1", "0"]) {
         await select(0).selectOption(log);
         assert.deepEqual(await shown(), [log, log]);

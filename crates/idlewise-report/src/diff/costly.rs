@@ -197,7 +197,9 @@ pub fn before_table(difference: &Difference<'_>, direction: Direction) -> Table 
 
 fn table<'a>(title: String, gaps: impl Iterator<Item = Costly<'a>>, shown: &[&str]) -> Table {
     let columns: Vec<_> = costly_columns().into_iter().chain(text_columns()).collect();
-    Table::new(title, &columns, gaps).select(shown)
+    // A is read beside B.
+    let pairs = ["delay_a_ns", "delay_b_ns", "energy_a_uj", "energy_b_uj"];
+    Table::new(title, &columns, gaps).select(shown).one_unit(&pairs)
 }
 
 fn gaps<'a>(

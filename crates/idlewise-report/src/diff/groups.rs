@@ -41,7 +41,7 @@ pub fn group_columns<'a>() -> Vec<Column<DiffGroup<'a>>> {
         C::count("gap_count", "gaps", |row| row.tally.gap_count.into()).means("Idle gaps."),
         C::count("differing_count", "differ", |row| row.tally.differing_count.into())
             .means("Gaps in which first state, number of stays, delay or energy differ."),
-        C::ratio("differing_ratio", "of these", |row| {
+        C::ratio("differing_ratio", "share", |row| {
             share(row.tally.differing_count, row.tally.gap_count)
         })
         .means("The same as a share of these gaps."),
@@ -104,8 +104,7 @@ pub fn by_length_table(difference: &Difference<'_>) -> Table {
 
 /// Returns gaps by decision, by what was known and by what happened; only groups with a difference.
 pub fn by_reason_table(difference: &Difference<'_>) -> Table {
-    let title = "By the first states, and by what was known and what came (a gap is in one row of \
-                 each kind):";
+    let title = "By first states, next timer, wake reason, tick and task (each gap counts once under each):";
     let dimensions = Dimension::ALL.into_iter().filter(|one| *one != Dimension::GapLength);
     let groups = dimensions.flat_map(|dimension| {
         let mut groups: Vec<_> = found(difference, dimension).collect();

@@ -23,9 +23,9 @@ use idlewise_sim::contest::Price;
 
 use crate::columns::{Heading, Priority, Unit};
 
-use crate::Statement;
 use crate::replay::short;
 use crate::verdict::Plain;
+use crate::{Statement, counted};
 
 const A: Heading = Heading::text("a", "A", "The governors, in the order in which they were named.")
     .priority(Priority::Key);
@@ -106,8 +106,11 @@ impl Difference<'_> {
         let all = &self.diff.all;
         if all.differing_count == 0 {
             return vec![format!(
-                "{a} and {b} take the same course in all {} gaps.",
-                all.gap_count
+                "{a} and {b} take the same course in {}.",
+                match all.gap_count {
+                    1 => "the only gap".to_owned(),
+                    count => format!("all {count} gaps"),
+                }
             )];
         }
         let later_count = all.differing_count - all.first_state_count;
@@ -120,9 +123,9 @@ impl Difference<'_> {
         let changes = plain(&self.diff.b).instead_of(&plain(&self.diff.a), self.power_basis);
         let mut sentences = vec![format!("{b} instead of {a}: {changes}.")];
         sentences.push(format!(
-            "With {b} instead of {a}, {} of {} gaps ({}) get another first state{later}.",
+            "With {b} instead of {a}, {} of {} ({}) start in another state{later}.",
             all.first_state_count,
-            all.gap_count,
+            counted(all.gap_count, "gap"),
             percent(all.first_state_count as f64 / all.gap_count as f64),
         ));
         let delay_ms = |tally| delay_ns(self, tally) / 1e6;
@@ -278,7 +281,7 @@ mod tests {
             [
                 "deepest instead of shallowest: p99 290 µs instead of none, mean delay 290 µs instead of none, same \
                  energy (assumed powers).",
-                "With deepest instead of shallowest, 3 of 3 gaps (100.0 %) get another first state.",
+                "With deepest instead of shallowest, 3 of 3 gaps (100.0 %) start in another state.",
                 "Delay: 0.87 ms instead of 0 (from none); energy: 2.40 mJ instead of 2.40 (+0.0 %).",
                 "Cost, which is energy + λ × delay: λ=1000 mW +36.3 %. At λ=1000 mW, deepest saves \
                  0.79 mJ in 1 gap and loses 1.66 mJ in 2.",

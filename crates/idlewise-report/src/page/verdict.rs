@@ -8,6 +8,7 @@ use idlewise_sim::ledger::MachineLedger;
 use idlewise_trace::WakeReason;
 
 use super::{BasisKind, NoteFacts, Replayed, ReplayedMachine, Verdict, VerdictFact};
+use crate::counted;
 use crate::replay::{Outcome, extremes, machine_words, reference_price, span_words, words};
 use crate::verdict::{Judged, energy_words};
 
@@ -181,9 +182,10 @@ impl About<'_, '_> {
             false => format!("it chose {} and {} would have been right", name(chosen), name(right)),
         };
         let text = format!(
-            "{} of {}'s regret is in {count} gaps in which {what}, most of them {} to {} long.",
+            "{} of {}'s regret is in {} in which {what}, most of them {} to {} long.",
             percent(regret_uj / all_uj),
             outcome.governor,
+            counted(count, "gap"),
             rounded_span(idlewise_sim::ledger::bin_edge_ns(from)),
             rounded_span(idlewise_sim::ledger::bin_edge_ns(to + 1)),
         );

@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 
 use crate::saved::{BetterValue, Block, SavedSeries, Statistic};
 use crate::statistics::{estimate, median};
-use crate::{Column, Table, Value, wrap};
+use crate::{Column, Table, Value, counted, wrap};
 
 pub use rank_sum::{RankSum, rank_sum};
 use sequential::splitmix;
@@ -230,7 +230,7 @@ impl Trial {
 
     /// Returns the result as a sentence or two.
     pub fn sentence(&self, end: TrialEnd) -> String {
-        let rounds = format!("{} rounds", self.rounds.len());
+        let rounds = counted(self.rounds.len(), "round");
         let (Some(ratio), what) = (self.sequential.ratio(), self.what()) else {
             return format!("Undecided: no block of {BLOCK_ROUND_COUNT} rounds was finished");
         };
@@ -316,9 +316,9 @@ impl Trial {
             false => format!("; Mann-Whitney p = {:.4}", test.p),
         });
         Some(format!(
-            "Ratio of medians B / A: {ratio:.4} ({interval}){p}. These two figures assume that {} rounds had been \
+            "Ratio of medians B / A: {ratio:.4} ({interval}){p}. These two figures assume that {} had been \
              planned from the start; the verdict above does not use them.",
-            self.rounds.len()
+            counted(self.rounds.len(), "round")
         ))
     }
 
@@ -380,8 +380,9 @@ impl Trial {
         let mut text = String::new();
         let blocks = self.sequential.block_count();
         let title = format!(
-            "{} rounds, in {blocks} blocks of four (A B B A or B A A B, chosen at random with seed {}):",
-            self.rounds.len(),
+            "{}, in {} of four (A B B A or B A A B, chosen at random with seed {}):",
+            counted(self.rounds.len(), "round"),
+            counted(blocks, "block"),
             self.plan.seed
         );
         let table = self.settings_table(&title);

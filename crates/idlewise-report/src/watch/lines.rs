@@ -477,7 +477,7 @@ pub fn line_columns() -> Vec<Column<Line>> {
         C::ratio("too_shallow_ratio", "too shallow", |line| line.too_shallow_ratio.into()).means(
             "Share of entries that were too shallow (the kernel's `below`).",
         ),
-        C::per_s("rejected_per_s", "rejected", |line| line.rejected_per_s.into())
+        C::per_s("rejected_per_s", "refused", |line| line.rejected_per_s.into())
             .means(
                 "Refused requests each second.",
             )
@@ -531,14 +531,14 @@ pub fn state_columns() -> Vec<Column<StateLine>> {
         C::ratio("residency_ratio", "time", |line| line.residency_ratio.into()).means(
             "Share of time for which the state was requested; a stay counts when it ends.",
         ),
-        C::per_s("entries_per_s", "entries", |line| line.entries_per_s.into())
+        C::per_s("entries_per_s", "stays", |line| line.entries_per_s.into())
             .means("Entries each second."),
         C::ratio("too_deep_ratio", "too deep", |line| line.too_deep_ratio.into())
             .means("Share of entries that were too deep (the kernel's `above`)."),
         C::ratio("too_shallow_ratio", "too shallow", |line| line.too_shallow_ratio.into()).means(
             "Share of entries that were too shallow (the kernel's `below`).",
         ),
-        C::per_s("rejected_per_s", "rejected", |line| line.rejected_per_s.into())
+        C::per_s("rejected_per_s", "refused", |line| line.rejected_per_s.into())
             .means("Refused requests each second.")
             .detail(),
         C::ratio("waiting_ratio", "waiting", |line| line.waiting_ratio.into()).means(

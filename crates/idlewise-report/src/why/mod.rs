@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::notes::wrap;
-use crate::{Column, Notes, Table, TextStyle, Value};
+use crate::{Column, Notes, Table, TextStyle, Value, counted, time_words};
 
 /// Waiting below this share of wall time is left alone.
 pub const WAITING_MIN: f64 = 0.01;
@@ -34,7 +34,7 @@ const SHALLOWER_LATENCY_MAX: f64 = 0.5;
 /// A screen.
 const LINE_COUNT_MAX: usize = 40;
 /// Empty lines, the table's heading of up to five lines, and the line below it.
-const LINES_AROUND: usize = 9;
+const LINES_AROUND: usize = 10;
 /// So many rows are shown even if they exceed the screen.
 const ROW_COUNT_MIN: usize = 4;
 const FINDING_COUNT_MAX: usize = 4;
@@ -410,9 +410,11 @@ impl WhyReport {
             "Waiting: an upper bound, as if a task waited at each exit; a recording tells who did.",
             match is_measured {
                 true => "Exit latency: measured on this machine.",
-                false => "Exit latency: a table's worst case, not measured here.",
+                false => {
+                    "Exit latency: the worst case that the driver declares, not measured here."
+                }
             },
-            "Time: of the state that the kernel asked for; what the hardware did is not counted.",
+            "Time: in the state that the kernel requested; the hardware may have used another.",
             match self.counts_misses() {
                 true => {
                     "Too deep: stays shorter than the target residency, whether anyone waited or not."
@@ -426,17 +428,18 @@ impl WhyReport {
     /// Returns a text that fits on a screen.
     pub fn to_text(&self, style: &TextStyle) -> String {
         let width = style.width;
-        let mut lines = Vec::new();
+        let failed = self.conditions.iter().filter(|condition| condition.failed);
+        let mut answer: Vec<String> = failed.map(|it| wrap(&it.text, width, 2)).collect();
         let findings = self.findings();
         match findings.is_empty() {
-            true => lines.push(wrap(&self.nothing(), width, 0)),
+            true => answer.push(wrap(&self.nothing(), width, 0)),
             false => {
                 let shown = findings.iter().take(FINDING_COUNT_MAX);
-                lines.extend(shown.map(|finding| wrap(&finding.text, width, 2)));
+                answer.extend(shown.map(|finding| wrap(&finding.text, width, 2)));
             }
         }
         if findings.len() > FINDING_COUNT_MAX {
-            lines.push(format!(
+            answer.push(format!(
                 "{} more findings; --json has them.",
                 findings.len() - FINDING_COUNT_MAX
             ));
@@ -448,20 +451,21 @@ impl WhyReport {
             let next = format!(
                 "Next: `idlewise advise -d 30{cpus}` judges what to change, on a recording."
             );
-            lines.push(wrap(&next, width, 2));
+            answer.push(wrap(&next, width, 2));
         }
         let packages = package::sentences(&self.packages);
-        lines.extend(packages.iter().map(|sentence| wrap(sentence, width, 2)));
-        lines.push(String::new());
-        lines.extend(self.limits().iter().map(|limit| wrap(limit, width, 2)));
-        lines.push(self.notes.to_text(width).trim_end().to_owned());
-        let failed = self.conditions.iter().filter(|condition| condition.failed);
-        lines.extend(failed.map(|condition| wrap(&condition.text, width, 2)));
-        let below = lines.join("\n");
+        answer.extend(packages.iter().map(|sentence| wrap(sentence, width, 2)));
+        let answer = answer.join("\n");
+        let mut limits: Vec<String> =
+            self.limits().iter().map(|limit| wrap(limit, width, 2)).collect();
+        limits.push(self.notes.to_text(width));
+        let below = limits.join("\n");
         let head = wrap(&self.head(), width, 0);
-        let taken = head.lines().count() + below.lines().count() + LINES_AROUND;
+        let lines = |text: &str| text.lines().count();
+        let taken = lines(&answer) + lines(&head) + lines(&below) + LINES_AROUND;
         let table = self.table(style, LINE_COUNT_MAX.saturating_sub(taken).max(ROW_COUNT_MIN));
-        format!("{head}\n\n{table}\n{}\n", below.trim_end())
+        let parts = [&answer, &head, table.trim_end(), below.trim_end()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n") + "\n"
     }
 
     /// The states that matter most, in their order.
@@ -488,8 +492,9 @@ impl WhyReport {
             text += &table.to_text(style);
         }
         if hidden_count > 0 {
-            let s = if hidden_count == 1 { "" } else { "s" };
-            text += &format!("{hidden_count} row{s} hardly used or left out; --json has all.\n");
+            let rows = counted(hidden_count, "row");
+            text +=
+                &format!("{rows} not shown, of states that were hardly used; --json has all.\n");
         }
         text
     }
@@ -502,11 +507,8 @@ impl WhyReport {
             self.governor.as_ref().map(|governor| format!("governor {governor}")),
             self.kernel.as_ref().map(|kernel| format!("Linux {kernel}")),
         ];
-        let mut head = format!(
-            "{:.1} s on {cpu_count} CPU{}",
-            self.elapsed_ns as f64 / 1e9,
-            if cpu_count == 1 { "" } else { "s" }
-        );
+        let mut head =
+            format!("{:.1} s on {}", self.elapsed_ns as f64 / 1e9, counted(cpu_count, "CPU"));
         if self.is_cut_short {
             head += " (ended early)";
         }
@@ -613,9 +615,9 @@ fn power(power_mw: f64) -> String {
     }
 }
 
+/// A time beside settings, which are typed with `us`.
 fn time(ns: u64) -> String {
-    let us = ns as f64 / 1e3;
-    if us < 10_000.0 { format!("{us} us") } else { format!("{} ms", us / 1e3) }
+    time_words(ns as f64).replace('µ', "u")
 }
 
 /// A number with commas, with a decimal below ten.

@@ -18,5 +18,5 @@ mod shape;
 pub use entry::{CellInputs, CellResult, Entry, Spent};
 pub use player::{Cloned, Decider, Player, Role, Visitor};
 pub use price::Price;
-pub use run::{Seat, run};
+pub use run::{Seat, run, run_gaps};
 pub use shape::Shape;

@@ -53,7 +53,7 @@ impl Price {
         (0.0..=MILLIWATTS_MAX)
             .contains(&power)
             .then_some(Price::Milliwatts(power))
-            .ok_or_else(|| format!("must be 0 to {MILLIWATTS_MAX}"))
+            .ok_or_else(|| format!("must be from 0 to {MILLIWATTS_MAX} mW"))
     }
 
     /// Returns λ for a machine.

@@ -1,5 +1,6 @@
 //! Replays a log for many players at once: those whose CPUs share states together, the others CPU by CPU.
 
+use idlewise_trace::IdleGap;
 use idlewise_trace::log::{ColumnSet, IdleLog};
 
 use super::{Decider, Player, Price};
@@ -74,4 +75,15 @@ pub fn run<D: Decider + Sync>(
         tallies[*index] = tally;
     }
     Ok((tallies, results.bounds_uj))
+}
+
+/// Replays gaps, sorted by CPU, for one seat, each CPU alone.
+pub fn run_gaps<D: Decider>(gaps: &[IdleGap], seat: &Seat<'_, D>) -> Tally {
+    let mut sum = Tally::default();
+    for of_cpu in gaps.chunk_by(|a, b| a.cpu == b.cpu) {
+        let mut lane = seat.player.lane("", seat.costs, seat.setting, seat.price);
+        lane.replay(of_cpu);
+        sum.merge(lane.tally());
+    }
+    sum
 }

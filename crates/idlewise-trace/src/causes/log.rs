@@ -185,6 +185,7 @@ impl WorkloadLog {
     pub fn from_file(path: &Path, file: File) -> Result<Self, LogError> {
         let byte_count = file.metadata().map_err(|error| LogError::io(path, error))?.len();
         Self::from_data(path, OpenData::File(file.into(), byte_count))
+            .map_err(LogError::of_workload)
     }
 
     /// Opens a log in memory. Messages show `name` as its path.
@@ -193,6 +194,7 @@ impl WorkloadLog {
     /// Fails like [`WorkloadLog::open`].
     pub fn from_bytes(name: &str, bytes: impl Into<Bytes>) -> Result<Self, LogError> {
         Self::from_data(Path::new(name), OpenData::Memory(bytes.into()))
+            .map_err(LogError::of_workload)
     }
 
     fn from_data(path: &Path, data: OpenData) -> Result<Self, LogError> {
@@ -252,6 +254,10 @@ impl WorkloadLog {
     /// # Errors
     /// Fails if the file is damaged, or breaks a rule.
     pub fn each_group(&self, take: &mut dyn FnMut(&[Step])) -> Result<(), LogError> {
+        self.groups(take).map_err(LogError::of_workload)
+    }
+
+    fn groups(&self, take: &mut dyn FnMut(&[Step])) -> Result<(), LogError> {
         let mut checker = self.checker();
         let wrong = |contradiction| LogError::damaged(&self.path, format_args!("{contradiction}"));
         let mut steps = Vec::new();

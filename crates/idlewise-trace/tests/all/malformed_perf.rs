@@ -39,7 +39,9 @@ struct Case {
 /// Offsets in the header.
 const HEADER_SIZE_AT: usize = 8;
 const ATTR_SIZE_AT: usize = 16;
+const ATTRS_START_AT: usize = 24;
 const ATTRS_SIZE_AT: usize = 32;
+const DATA_START_AT: usize = 40;
 const DATA_SIZE_AT: usize = 48;
 /// The attributes follow the header and the ids of four events.
 const ATTRS_AT: u64 = 168;
@@ -73,6 +75,7 @@ fn cases() -> Vec<Case> {
     let case = |reason, variant, at_byte, bytes| Case { reason, bytes, variant, at_byte };
     let tracing_data = layout.tracing_data as u64;
     let records_end = layout.data + recording().records.len();
+    let past_end = whole.len() as u64 + 1;
     let mut garbled = whole.clone();
     garbled[layout.tracing_data] = 0;
     let (pipe, pipe_data_at) = recording().pipe();
@@ -92,6 +95,9 @@ fn cases() -> Vec<Case> {
         case("attribute_huge", BrokenHeader, 16, patched(ATTR_SIZE_AT, u64::MAX)),
         case("no_attribute", BrokenHeader, ATTRS_AT, patched(ATTRS_SIZE_AT, 0)),
         case("records_past_all_places", BrokenHeader, 48, patched(DATA_SIZE_AT, u64::MAX)),
+        case("attributes_past_end", BrokenHeader, 24, patched(ATTRS_START_AT, past_end)),
+        case("attributes_past_all_places", BrokenHeader, 24, patched(ATTRS_START_AT, u64::MAX)),
+        case("records_past_end", BrokenHeader, 40, patched(DATA_START_AT, past_end)),
         case("killed_before_end", NoTracingData, records_end as u64, {
             let mut bytes = patched(DATA_SIZE_AT, 0);
             bytes.truncate(records_end);

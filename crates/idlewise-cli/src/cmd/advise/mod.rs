@@ -20,7 +20,7 @@ use idlewise_lab::notes::{add_governors, add_machine};
 use idlewise_lab::target::{Conditions, HZ_DEFAULT, is_own_machine, named_machine};
 use idlewise_report::advise::{Advice, Candidate, JudgedBy, Outcome, Slices, Slo, Wishes};
 use idlewise_report::predict::reproduction_text;
-use idlewise_report::{Notes, TextStyle};
+use idlewise_report::{Notes, TextStyle, counted};
 use idlewise_sim::contest::Price;
 use idlewise_sim::{Basis, Machine};
 use idlewise_trace::wanted_events;
@@ -81,10 +81,10 @@ Examples:
 advise considers latency limits, another governor, disabling a state and a boot parameter, the least \
 drastic first. It judges each by replaying the recorded idle periods. If the recording says what makes \
 tasks run (record --causes), and a simulation of these tasks matches the recording, it judges by the \
-simulation instead, but not with -d or --cpus. It recommends a change only if its gain is certain: the \
-95 % confidence interval, computed from slices of the recording, must be above zero. With --slo, a \
-change must stay within the limits; of several, the one that saves the most power wins. Without --slo, the gain \
-is the cost saved (energy, plus delay at a price), and neither power nor the longest delays may rise. \
+simulation instead, but not with -d or --cpus. With --slo, it recommends a \
+change that surely stays within the limits; of several, the one that uses the least power. Without --slo, it \
+recommends a change only if it surely saves cost (energy, plus delay at a price), and neither power nor the \
+longest delays rise. *Surely* means the whole 95 % confidence interval, computed from slices of the recording. \
 A change that saves power at the price of longer delays, or the reverse, is shown for you to decide.
 
 Exit status: 0, even if nothing should change; 1 if no change stays within the limits; 2 on bad input, or \
@@ -141,7 +141,7 @@ pub struct Advise {
     judge: Option<AskedJudge>,
 
     /// Say whether a tuned profile, a TLP configuration or a kernel command line has its intended effect on this
-    /// machine: a file, tuned:NAME, or cmdline for the running kernel's
+    /// machine: a file, tuned:NAME, or `cmdline` for the running kernel's command line
     #[arg(long, value_name = "FILE|tuned:NAME|cmdline", conflicts_with_all =
           ["log", "duration", "cpus", "slos", "max_watts", "machine", "hz", "lambda_mw", "judge", "emit"])]
     check_profile: Option<String>,
@@ -150,7 +150,7 @@ pub struct Advise {
     #[arg(long, value_name = "FORM", conflicts_with = "json")]
     emit: Option<Format>,
 
-    /// With --emit, the file to write; with - the change goes to standard output and the report to standard error
+    /// With --emit, the file to write; if it is `-`, the change goes to standard output and the report to standard error
     #[arg(short, long, value_name = "FILE", default_value = "-", requires = "emit")]
     output: PathBuf,
 
@@ -509,8 +509,8 @@ fn record(root: &Root, duration: Duration, unpacking: Unpacking) -> Result<Named
     let mut signals = Signals::catch()?;
     let recording = Recording::start(root, output, None, wanted_events()).map_err(Failure::new)?;
     say(format_args!(
-        "idlewise: recording {} CPUs for {} s; ctrl-c ends it early",
-        recording.cpus().len(),
+        "idlewise: recording {} for {} s; ctrl-c ends it early",
+        counted(recording.cpus().len(), "CPU"),
         duration.as_secs_f64()
     ));
     loop {
@@ -531,5 +531,8 @@ fn record(root: &Root, duration: Duration, unpacking: Unpacking) -> Result<Named
         })
         .map_err(Failure::new)?;
     bar.finish();
+    // The file is nothing that its user knows.
+    let shown = format!("{}: ", path.display());
     NamedLog::open(&path, unpacking)
+        .map_err(|failure| Failure::new(failure.text().replace(&shown, "")))
 }

@@ -40,7 +40,7 @@ Examples:
   idlewise log bundle -o evidence.tar.zst -- replay perf.data --machine spr
 
   # A patch for menu, with the kernel's headers that it needs
-  idlewise log bundle -o evidence.tar.zst -- replay --compare perf.data --kernel-source ~/linux \\
+  idlewise log bundle -o patch.tar.zst -- replay --compare perf.data --kernel-source ~/linux \\
       --governor menu.c --governor menu.c --patch my.patch
 
   # Somebody else's: look into it, then run it again and compare every byte
@@ -48,10 +48,10 @@ Examples:
   idlewise log bundle verify evidence.tar.zst
 
   # It has C files: they are compiled, and run confined
-  idlewise log bundle verify evidence.tar.zst --allow-code
+  idlewise log bundle verify patch.tar.zst --allow-code
 
   # Two saved measurements, which name the machine, its kernel and its settings
-  idlewise log bundle -o evidence.tar.zst --keep-private -- lab compare halt.json mwait.json
+  idlewise log bundle -o waking.tar.zst --keep-private -- lab compare halt.json mwait.json
 
 Exit status: 0; for `verify`: 0 if all is the same, 1 if something differs, 2 if it can't be \
 verified.";

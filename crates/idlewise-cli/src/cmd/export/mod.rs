@@ -40,7 +40,8 @@ Examples:
   idlewise log export server.parquet --format csv -o server.csv
 
   # menu's stays with a timer that gets CPUs out of C1
-  idlewise log export server.parquet --format perfetto --governor menu --machine spr --promote C1
+  idlewise log export server.parquet --format perfetto --governor menu --machine spr \\
+      --promote C1 -o promoted.pftrace
 
   # For pandas, Polars or DuckDB, with menu's first choice in each gap and whether it fitted
   idlewise log export server.parquet --format arrow --governor menu

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use idlewise_report::histogram::{bars, limit_lines, limit_table, state_lines, state_table};
-use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_report::{Notes, TextStyle, counted, wrap};
 use idlewise_sim::{Basis, Machine};
 use idlewise_trace::histogram::IdleHistogram;
 use serde_json::{Value, json};
@@ -58,7 +58,8 @@ pub fn info(path: &Path, histogram: &IdleHistogram, form: Form) -> Result<ExitCo
     let beyond_count: u64 = histogram.cpus.iter().map(|cpu| cpu.beyond_count).sum();
     if beyond_count > 0 {
         notes.doubt(format!(
-            "{beyond_count} stays were in states that came with another driver, and are left out"
+            "{} left out, for the states are those of another driver that came later",
+            counted(beyond_count, "stay")
         ));
     }
     notes.doubts_of(&histogram.note.doubts);
@@ -97,11 +98,10 @@ pub fn info(path: &Path, histogram: &IdleHistogram, form: Form) -> Result<ExitCo
 fn header(path: &Path, histogram: &IdleHistogram) -> String {
     let note = &histogram.note;
     let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
-    let cpu_count = histogram.cpus.len();
     format!(
-        "{}: an idle histogram of {cpu_count} CPU{} over {:.1} s. Kernel {}, {}, governor {}",
+        "{}: an idle histogram of {} over {:.1} s. Kernel {}, {}, governor {}",
         screen::name(path),
-        if cpu_count == 1 { "" } else { "s" },
+        counted(histogram.cpus.len(), "CPU"),
         histogram.recorded_ns as f64 / 1e9,
         or_unknown(&note.kernel),
         or_unknown(&note.cpu_model),

@@ -7,9 +7,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use idlewise_lab::notes::add_gap_count;
 use idlewise_report::info::InfoTable;
 use idlewise_report::why_menu::why_menu_table;
-use idlewise_report::{TextStyle, wrap};
+use idlewise_report::{TextStyle, counted, wrap};
 use idlewise_sim::replay::GroupReader;
 use idlewise_trace::log::LogMetadata;
 use serde_json::json;
@@ -158,6 +159,7 @@ impl Info {
                 let names = metadata.unknown_columns.join(", ");
                 notes.doubt(format!("the recording does not have {names}"));
             }
+            add_gap_count(&mut notes, &named.name, metadata);
             notes.doubts_of(&metadata.doubts);
             writeln!(out, "\n{}\n", notes.to_text(style.width).trim_end())?;
             writeln!(out, "{}", wrap(&verdict_of(&named)?, style.width, 2))?;
@@ -173,10 +175,10 @@ fn header(name: &str, metadata: &LogMetadata, width: usize) -> String {
     let blake3 = source.blake3.as_deref().unwrap_or("unknown");
     let mut lines = vec![
         format!(
-            "{name}: from {} of {} bytes, {} events, BLAKE3 {}",
+            "{name}: from {} of {} bytes, {}, BLAKE3 {}",
             source.format,
             source.byte_count,
-            source.event_count,
+            counted(source.event_count, "event"),
             blake3.get(..16).unwrap_or(blake3),
         ),
         format!(

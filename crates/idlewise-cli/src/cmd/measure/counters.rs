@@ -15,6 +15,7 @@ use idlewise_host::counters::{
 use idlewise_host::{Root, is_virtual_machine};
 use idlewise_probe::{PerfCounter, PerfEvent};
 use idlewise_report::compare::Comparison;
+use idlewise_report::counted;
 use idlewise_report::counters::{
     CounterFigures, CounterLine, each_place, measure_counters_table, over_places,
 };
@@ -473,8 +474,8 @@ impl Counters {
             print_csv(&measure_counters_table("", shown), &notes)?;
         } else {
             let title = format!(
-                "Counters, mean of {} slices of {} s, measured",
-                slices.a.len(),
+                "Counters, mean of {} of {} s, measured",
+                counted(slices.a.len(), "slice"),
                 self.slice.as_secs_f64()
             );
             let mut out = screen::stdout();

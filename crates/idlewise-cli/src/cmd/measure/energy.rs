@@ -21,7 +21,7 @@ use idlewise_report::residency::{
     residency_table,
 };
 use idlewise_report::saved::{BetterValue, Block, SavedSeries, SeriesUnit, Statistic};
-use idlewise_report::{Notes, Table, TextStyle, wrap};
+use idlewise_report::{Notes, Table, TextStyle, counted, wrap};
 use idlewise_sim::Basis;
 use idlewise_trace::cpus_in_words;
 use serde_json::{Value, json};
@@ -221,8 +221,8 @@ impl Common {
             }
             outcome => outcome.map_err(Failure::new)?,
         };
-        let counted = counted(&domains);
-        let slices = report_slices(&plan, &slices, &counted);
+        let is_counted = which_count(&domains);
+        let slices = report_slices(&plan, &slices, &is_counted);
         let mut notes = Notes::default();
         notes.basis(Basis::Measured, "energy, powers and break-evens");
         for doubt in &plan.doubts {
@@ -258,14 +258,14 @@ impl Common {
             let facts = machine_facts(&root, Pair { waker_cpu: cpu, waiter_cpu: cpu });
             let document = json!({
                 "plan": plan_json(&plan),
-                "domains": domains_json(&domains, &counted),
+                "domains": domains_json(&domains, &is_counted),
                 "all": figures.table(""),
                 "own_machine": machine,
             });
             saved(what.word(), &facts, series(&plan, &slices), &notes, document)
         };
         form.print(&notes, &|title| figures.table(title), document, |out, style| {
-            let title = title(what, &plan, &domains, &counted);
+            let title = title(what, &plan, &domains, &is_counted);
             writeln!(out, "{}", figures.table(&title).to_text(style))?;
             match &self.output {
                 Some(path) => writeln!(out, "Written: {}", screen::name(path)),
@@ -291,11 +291,11 @@ impl Common {
             What::Power => "left alone".to_owned(),
         };
         let text = format!(
-            "Would hold {} in {} in turn, {woken}, {} ms each in {} rounds: about {} s; nothing was changed.",
+            "Would hold {} in {} in turn, {woken}, {} ms each in {}: about {} s; nothing was changed.",
             cpus_in_words(&plan.cpus),
             names.join(", "),
             plan.slice_ns / 1_000_000,
-            plan.round_count,
+            counted(plan.round_count, "round"),
             plan.about_ns().div_ceil(1_000_000_000)
         );
         let mut out = screen::stdout();
@@ -351,7 +351,7 @@ fn swept(plan: &EnergyPlan) -> Vec<SweptState> {
 }
 
 /// Which domains are added up: packages or, where there are none, whatever counts the whole machine.
-fn counted(domains: &[EnergyDomain]) -> Vec<bool> {
+fn which_count(domains: &[EnergyDomain]) -> Vec<bool> {
     let best = [EnergyKind::Package, EnergyKind::Machine, EnergyKind::Platform];
     let kind = best.into_iter().find(|kind| domains.iter().any(|domain| domain.kind == *kind));
     domains.iter().map(|domain| Some(domain.kind) == kind).collect()
@@ -386,10 +386,10 @@ fn core_count(root: &Root, cpus: &[u16]) -> usize {
     cpus.iter().map(siblings).collect::<std::collections::BTreeSet<_>>().len()
 }
 
-fn title(what: What, plan: &EnergyPlan, domains: &[EnergyDomain], counted: &[bool]) -> String {
+fn title(what: What, plan: &EnergyPlan, domains: &[EnergyDomain], is_counted: &[bool]) -> String {
     let names: Vec<&str> = domains
         .iter()
-        .zip(counted)
+        .zip(is_counted)
         .filter(|(_, is_counted)| **is_counted)
         .map(|(domain, _)| domain.name.as_str())
         .collect();
@@ -398,9 +398,8 @@ fn title(what: What, plan: &EnergyPlan, domains: &[EnergyDomain], counted: &[boo
         What::Power => "What idle states draw",
     };
     format!(
-        "{measured}: {} CPU{} in each state in turn, by {}, measured",
-        plan.cpus.len(),
-        if plan.cpus.len() == 1 { "" } else { "s" },
+        "{measured}: {} in each state in turn, by {}, measured",
+        counted(plan.cpus.len(), "CPU"),
         names.join(", ")
     )
 }
@@ -411,8 +410,9 @@ fn doubt_figures(figures: &Figures, notes: &mut Notes) {
             for one in all {
                 if one.dropped_count > 0 {
                     notes.doubt(format!(
-                        "{}: {} slices do not count, for the CPUs entered other states",
-                        one.state, one.dropped_count
+                        "{}: {} left out, for the CPUs entered other states",
+                        one.state,
+                        counted(one.dropped_count, "slice")
                     ));
                 }
                 if let (Some(shallower), None) = (&one.shallower, one.break_even_ns.value) {

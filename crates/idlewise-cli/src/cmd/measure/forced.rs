@@ -13,7 +13,7 @@ use idlewise_host::settings::Owner;
 use idlewise_host::{Root, note};
 use idlewise_machine::{Arch, Machine, MachineState};
 use idlewise_report::forced::{FORCED_RATIO_MIN, ForcedState};
-use idlewise_report::{Notes, Table, TextStyle};
+use idlewise_report::{Notes, Table, TextStyle, counted};
 use idlewise_sim::Basis;
 use idlewise_trace::OutputFile;
 use serde_json::{Value, json};
@@ -258,7 +258,8 @@ pub fn measured<S: Wakes>(
     let gaps = Duration::from_micros(wake_count.saturating_mul(plan.gap_us.into()));
     let announcement = (gaps >= LONG).then(|| {
         format!(
-            "idlewise: measuring {wake_count} wakes takes {} s at least; ctrl-c ends it early and prints what there is",
+            "idlewise: measuring {} takes {} s at least; ctrl-c ends it early and prints what there is",
+            counted(wake_count, "wake"),
             gaps.as_secs()
         )
     });

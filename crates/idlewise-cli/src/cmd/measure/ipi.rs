@@ -10,7 +10,7 @@ use idlewise_report::ipi::{
     IpiCycles, IpiFigures, measure_ipi_all_table, measure_ipi_histogram, measure_ipi_table,
 };
 use idlewise_report::saved::{Block, SavedSeries};
-use idlewise_report::{Notes, TextStyle};
+use idlewise_report::{Notes, TextStyle, counted};
 use serde_json::{Value, json};
 
 use super::forced::{
@@ -124,7 +124,8 @@ impl Ipi {
     ) -> io::Result<()> {
         let MeasurementPlan { wake_count, gap_us, .. } = plan;
         let source = source(plan);
-        let how = format!("{wake_count} wakes by CPU {source}, {gap_us} us apart, measured");
+        let how =
+            format!("{} by CPU {source}, {gap_us} us apart, measured", counted(wake_count, "wake"));
         for one in figures {
             let title = format!("{}: {how}", one.title());
             writeln!(out, "{}", measure_ipi_table(&title, one).to_text(style))?;

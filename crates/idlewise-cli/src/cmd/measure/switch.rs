@@ -8,9 +8,9 @@ use idlewise_host::{
     Relation, Root, is_virtual_machine, load_average, one_of_each_relation, steal_ticks,
 };
 use idlewise_probe::{SwitchWay, allowed_cpus, switch_slice};
-use idlewise_report::Notes;
 use idlewise_report::saved::Block;
 use idlewise_report::switch::{Absent, SwitchFigures, measure_switch_table};
+use idlewise_report::{Notes, counted};
 use idlewise_sim::Basis;
 use serde_json::{Value, json};
 
@@ -112,8 +112,9 @@ impl Switch {
             || self.document(&root, &figures, &absent, &notes),
             |out, style| {
                 let title = format!(
-                    "Two threads pass a token, {} slices of {} ms, measured",
-                    self.slices, self.slice_ms
+                    "Two threads pass a token, {} of {} ms, measured",
+                    counted(self.slices, "slice"),
+                    self.slice_ms
                 );
                 write!(out, "{}", table(&title).to_text(style))?;
                 absent.iter().try_for_each(|one| {

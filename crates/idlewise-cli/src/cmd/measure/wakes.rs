@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use idlewise_host::{Root, WakeWatch};
 use idlewise_report::wakes::{pair_table, sentence, short_pair_table, woken_table};
-use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_report::{Notes, TextStyle, counted, wrap};
 use idlewise_sim::{Arch, Basis};
 use idlewise_trace::import::trace_dat::RingDecoder;
 use idlewise_trace::tracepoint::Purpose;
@@ -167,7 +167,7 @@ impl Wakes {
             None => "until ctrl-c".to_owned(),
         };
         let cpus: Vec<u16> = watch.cpus().collect();
-        say(format_args!("idlewise: tracing wakes of {} CPUs {until}", cpus.len()));
+        say(format_args!("idlewise: tracing wakes of {} {until}", counted(cpus.len(), "CPU")));
         let arch = std::env::consts::ARCH;
         let mut ring = Ring {
             counter: WakeCounter::new(decoder.tracepoints(), Some(arch)),
@@ -339,12 +339,13 @@ fn notes(measured: &Measured) -> Notes {
     }
     if counts.lost_event_count > 0 {
         notes.doubt(format!(
-            "{} events were lost, and the stays around them are not counted; trace with larger buffers (-b)",
-            counts.lost_event_count
+            "{} lost, and the stays around that time are not counted; trace with larger buffers (-b)",
+            counted(counts.lost_event_count, "event")
         ));
     }
     if *undecodable_count > 0 {
-        notes.doubt(format!("{undecodable_count} events could not be read and were left out"));
+        let events = counted(undecodable_count, "event");
+        notes.doubt(format!("{events} left out, because they could not be read"));
     }
     notes
 }

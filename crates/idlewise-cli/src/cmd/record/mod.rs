@@ -13,7 +13,7 @@ use idlewise_host::states::CpuTimes;
 use idlewise_host::{
     IdleCounters, Progress as HostProgress, Recording, RecordingSummary, Root, note,
 };
-use idlewise_report::{Notes, wrap};
+use idlewise_report::{Notes, counted, wrap};
 use idlewise_trace::{cause_events, wanted_events};
 
 use crate::error::{Failure, Result};
@@ -310,8 +310,9 @@ impl Record {
         let mut notes = Notes::default();
         if lost > 0 {
             notes.doubt(format!(
-                "{lost} events were lost, and gaps around them will be given up; record with larger \
-                 buffers: -b {}",
+                "{} lost, and gaps around that time will be given up; record with larger buffers: \
+                 -b {}",
+                counted(lost, "event"),
                 summary.buffer_kb.saturating_mul(4)
             ));
         }
@@ -339,12 +340,12 @@ pub(super) fn exit_code(status: ExitStatus) -> ExitCode {
 }
 
 fn cpus(count: usize) -> String {
-    format!("{count} CPU{}", if count == 1 { "" } else { "s" })
+    counted(count, "CPU")
 }
 
 fn amounts(event_count: u64, byte_count: u64, lost_count: u64) -> String {
     let lost = if lost_count == 0 { "none".to_owned() } else { lost_count.to_string() };
-    format!("{event_count} events ({lost} lost), {:.1} MB", byte_count as f64 / 1e6)
+    format!("{} ({lost} lost), {:.1} MB", counted(event_count, "event"), byte_count as f64 / 1e6)
 }
 
 /// The live summary.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use idlewise_core::tick_period_ns;
 use idlewise_lab::target::{RECORDED, recorded_machine};
-use idlewise_report::wrap;
+use idlewise_report::{counted, wrap};
 use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{Feedback, GapCourse, GroupReader, Observer, Repetition, ReplayedStay};
 use idlewise_trace::log::{LogMetadata, LogSource, LogWriter};
@@ -190,9 +190,10 @@ fn summary(
             .take(3)
             .map(|&(&(recorded, replayed), count)| {
                 format!(
-                    "{} instead of {} ({count} times)",
+                    "{} instead of {} ({})",
                     name(replayed),
-                    name(usize::from(recorded))
+                    name(usize::from(recorded)),
+                    counted(count, "time")
                 )
             })
             .collect();
@@ -381,9 +382,9 @@ pub fn write(
     writer.finish(&metadata)?;
     writeln!(
         report(),
-        "{}: {} gaps as {} decided them on {}",
+        "{}: {} as {} decided them on {}",
         screen::name(path),
-        named.log.gap_count(),
+        counted(named.log.gap_count(), "gap"),
         choice.name(),
         target.machine.id,
     )?;

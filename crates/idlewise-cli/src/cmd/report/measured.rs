@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use idlewise_report::counted;
 use idlewise_report::page::measured_page;
 use idlewise_report::saved::Saved;
 use serde_json::json;
@@ -75,8 +76,8 @@ impl Report {
             out.json(SCHEMA, &document)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let count = page.facts.charts.len();
-        writeln!(out, "{}: {count} charts, {byte_count} bytes", screen::name(self.page_path()))?;
+        let charts = counted(page.facts.charts.len(), "chart");
+        writeln!(out, "{}: {charts}, {byte_count} bytes", screen::name(self.page_path()))?;
         writeln!(out, "Next: open it in a browser")?;
         Ok(ExitCode::SUCCESS)
     }

@@ -37,7 +37,7 @@ Examples:
   # The bundled recordings, two server machines, the usual governors, into report.html
   idlewise report
 
-  # A recording of yours on its machine's idle states, to look at in a browser
+  # Your own recording, on its machine's idle states, to view in a browser
   idlewise report trace.dat -o server.html
 
   # Saved measurements: distributions and intervals
@@ -57,9 +57,9 @@ input.";
 
 /// Write an HTML page that shows which governor is best, and where and when others lose
 ///
-/// The page is a single file. It needs no network and no server, and a policy inside it forbids
-/// everything but its own script. Without JavaScript it shows its verdicts as text. In place of logs it
-/// takes what `idlewise measure ... --json` saved; `idlewise lab study --report` makes such a page too.
+/// The page is a single file that needs no network and no server. Its content security policy allows no
+/// script but its own. Without JavaScript it shows its verdicts as text. Instead of logs it takes results
+/// saved by `idlewise measure ... --json`; `idlewise lab study --report` makes such a page too.
 #[derive(clap::Args)]
 #[command(mut_arg(
     "governor",
@@ -94,7 +94,7 @@ pub struct Report {
     #[arg(long, value_name = "URL")]
     bundle: Option<String>,
 
-    /// How many gaps of each log the page shows one by one, at most; every other figure is of all gaps
+    /// Show at most this many gaps of each log one by one; all other figures are of all gaps
     #[arg(long, value_name = "N", default_value_t = GAP_COUNT_MAX)]
     gaps: u64,
 }

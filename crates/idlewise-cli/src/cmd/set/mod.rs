@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use idlewise_host::settings::{Change, OtherWriter};
-use idlewise_report::shown_in_line;
+use idlewise_report::{counted, shown_in_line};
 use serde_json::{Value, json};
 
 use crate::error::Result;
@@ -119,7 +119,7 @@ fn settings_in_short(settings: &[String]) -> String {
 }
 
 fn files(count: usize) -> String {
-    format!("{count} file{}", if count == 1 { "" } else { "s" })
+    counted(count, "file")
 }
 
 /// A span in the largest unit that keeps two digits.

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_report::TextStyle;
 use idlewise_report::arena::{standing_table, standings};
 use idlewise_report::cell::collected_table;
+use idlewise_report::{TextStyle, counted};
 use idlewise_sim::contest::Entry;
 use serde_json::json;
 
@@ -79,8 +79,9 @@ impl Collect {
         self.print(&rows, &inputs)?;
         if missing_count > 0 {
             say(format_args!(
-                "idlewise: {missing_count} cells are missing and left out; `idlewise lab sweep` computes them where nothing else has \
-                 their names"
+                "idlewise: {} missing and left out; `idlewise lab sweep` computes what is missing, unless something \
+                 else has its name",
+                counted(missing_count, "cell")
             ));
             return Ok(ExitCode::FAILURE);
         }

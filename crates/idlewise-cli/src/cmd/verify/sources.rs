@@ -12,6 +12,7 @@ use idlewise_core::{Governor, StateTable, tick_period_ns};
 use idlewise_lab::target::Conditions;
 use idlewise_linux::{GOVERNORS, GovernorSpec, PORTS};
 use idlewise_plugin::{Compiler, Confinement, GovernorSource, Instance, Kernel, Library};
+use idlewise_report::counted;
 use idlewise_sim::Machine;
 use idlewise_sim::decision_log::DecisionAnswer;
 use idlewise_sim::replay::{GovernorLane, GroupReader, Lane, Setting};
@@ -235,8 +236,9 @@ impl Subject {
         let rows = shrink(rows, &mut |rows| compare(rows).map(|(index, _)| index));
         writeln!(
             out,
-            "\n{}: {place}: {row_count} rows, shrunk to these {}, show a difference",
+            "\n{}: {place}: a difference in {}, shrunk to these {}",
             self.spec.id,
+            counted(row_count, "row"),
             rows.len()
         )?;
         for state in states.as_slice() {

@@ -23,7 +23,7 @@ use idlewise_report::watch::{
     CpuReading, Figures, Grouping, Matching, Reading, SortKey, bar_column, line_columns, lines,
     package_columns, sort, state_columns, state_lines, symbol,
 };
-use idlewise_report::{Notes, Table, TextStyle, wrap};
+use idlewise_report::{Notes, Table, TextStyle, counted, wrap};
 use idlewise_sim::Basis;
 use serde_json::json;
 use signal_hook::consts::{SIGCONT, SIGTSTP};
@@ -283,9 +283,9 @@ impl Watch {
         let driver = layout.driver.as_deref().unwrap_or("no cpuidle driver");
         let governor = layout.governor.as_ref().map(|governor| format!(", {governor}"));
         let title = format!(
-            "{driver}{}, {} CPUs, {:.1} s",
+            "{driver}{}, {}, {:.1} s",
             governor.unwrap_or_default(),
-            layout.cpus.len(),
+            counted(layout.cpus.len(), "CPU"),
             figures.interval_ns as f64 / 1e9,
         );
         if !layout.has_no_states() {

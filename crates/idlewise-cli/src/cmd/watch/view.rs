@@ -2,6 +2,7 @@
 //! and stays that are not over have characters of their own.
 
 use idlewise_host::watch::Lack;
+use idlewise_report::counted;
 use idlewise_report::watch::{
     Condition, Grouping, Line, Matching, PackageLine, SortKey, bar, latency, lines, symbol,
 };
@@ -98,10 +99,7 @@ fn draw_head(app: &App, area: Rect, buffer: &mut Buffer) {
     let plain = Style::default();
     let bold = plain.add_modifier(Modifier::BOLD);
     let layout = &app.layout;
-    let cpus = match layout.cpus.len() {
-        1 => "1 CPU".to_owned(),
-        count => format!("{count} CPUs"),
-    };
+    let cpus = counted(layout.cpus.len(), "CPU");
     let driver = match (&layout.driver, &layout.governor) {
         (Some(driver), Some(governor)) => format!("{driver}, {governor}"),
         (Some(driver), None) => driver.clone(),
@@ -146,8 +144,9 @@ fn draw_head(app: &App, area: Rect, buffer: &mut Buffer) {
         },
     };
     let mut limits = format!(
-        "disabled states {}; limits: machine {machine}, {} CPUs",
-        all.disabled_count, all.limited_count
+        "disabled states {}; limits: machine {machine}, {}",
+        all.disabled_count,
+        counted(all.limited_count, "CPU")
     );
     if !app.limit_holders.is_empty() {
         let short = |holder: &String| {
@@ -221,7 +220,7 @@ fn columns(app: &App) -> Vec<Figure> {
             percent((line.condition == Condition::Usable).then(|| line.shares[slot]))
         }));
     }
-    figures.push(Figure::new("rejected", None, |line| rate(line.rejected_per_s)));
+    figures.push(Figure::new("refused", None, |line| rate(line.rejected_per_s)));
     figures.push(Figure::new("disabled", None, |line| line.disabled_count.to_string()));
     figures
 }

@@ -3,6 +3,8 @@
 use idlewise_host::settings::parse_limit;
 use idlewise_report::why::{Condition, Measure};
 
+use crate::error::did_you_mean;
+
 /// Parses a condition such as `too-deep>8%`, `residency:C6<20%` or `wake-latency>50us`.
 pub(super) fn condition(text: &str) -> Result<Condition, String> {
     let at = text.find(['>', '<', '=']).ok_or_else(|| {
@@ -18,9 +20,9 @@ pub(super) fn condition(text: &str) -> Result<Condition, String> {
             Measure::Residency(state.to_owned())
         }
         _ => {
-            return Err(format!(
-                "'{what}' is not known; there are too-deep, too-shallow, residency:STATE and wake-latency"
-            ));
+            let known = ["too-deep", "too-shallow", "wake-latency", "residency:STATE"];
+            let all = "there are too-deep, too-shallow, residency:STATE and wake-latency";
+            return Err(format!("'{what}' is not known; {}", did_you_mean(what, known, all)));
         }
     };
     let limit = match measure {

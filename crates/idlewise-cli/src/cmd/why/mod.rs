@@ -17,7 +17,7 @@ use idlewise_host::{
 };
 use idlewise_machine::{Machine, MachineState};
 use idlewise_report::why::{Condition, WhyGroup, WhyPackage, WhyReport, WhyState};
-use idlewise_report::{Notes, TextStyle};
+use idlewise_report::{Notes, TextStyle, counted};
 use idlewise_sim::CostModel;
 use idlewise_trace::{MachineNote, cpus_in_words};
 
@@ -41,8 +41,10 @@ const GROUP_COUNT_MAX: usize = 6;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The same for a captured machine, whose time somebody else moves.
 const LOOK_AT_CAPTURED_EVERY: Duration = Duration::from_millis(10);
-/// How much longer than asked for its time may stand still.
-const STANDSTILL_MAX: Duration = Duration::from_secs(20);
+/// How long its time may stand still.
+const STANDSTILL_MAX: Duration = Duration::from_secs(10);
+/// A copy that nobody wrote for so long is not played forward. A test or a script that does so begins with a new one.
+const COPY_AGE_MAX: Duration = Duration::from_secs(60);
 /// The `source` of a machine file whose latencies were measured on the machine.
 const MEASURED: &str = "measured";
 
@@ -102,7 +104,7 @@ pub struct Why {
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
-    /// Read sys/ and proc/ below this folder, such as a host's mounts in a container; in a plain copy no count changes
+    /// Read sys/ and proc/ below this folder, such as a host's mounts in a container; not a copy, whose counts stand still
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
 
@@ -135,6 +137,15 @@ impl Why {
         let given = self.machine.as_deref().map(bundled::machine).transpose()?;
         let cpus = self.asked_cpus(&root)?;
         let mut reader = CountsReader::open(&root, &cpus).map_err(Failure::new)?;
+        if let Some(folder) = &self.sysroot
+            && root.copy_age().is_some_and(|age| age > COPY_AGE_MAX)
+        {
+            return Err(Failure::new(format_args!(
+                "{} is a copy that nobody has changed for a minute, so its counts stand still; run why on the \
+                 machine itself, or name its mounts of sys and proc",
+                screen::name(folder)
+            )));
+        }
         let machine = note(&root, String::new());
         // Fail before watching, not after.
         let textfile = self.textfile.as_deref().map(textfile::create).transpose()?;
@@ -170,7 +181,9 @@ impl Why {
             is_guest: is_virtual_machine(&root),
         };
         let mut report = report.make(is_cut_short)?;
-        if let (false, Some(busy)) = (self.conditions.is_empty(), report.is_busy()) {
+        // A file of metrics takes what there is.
+        let must_judge = !self.conditions.is_empty() || self.textfile.is_none();
+        if let (true, Some(busy)) = (must_judge && report.findings().is_empty(), report.is_busy()) {
             return Err(Failure::new(busy));
         }
         let judged = self.conditions.iter().map(|condition| condition.judge(&report));
@@ -203,10 +216,9 @@ impl Why {
     /// Waits for the end of the interval. Returns whether somebody ended it early.
     fn wait(&self, reader: &CountsReader, before: &Counts, signals: &mut Signals) -> Result<bool> {
         let clock = reader.clock();
-        let count = reader.cpus().len();
         say(format_args!(
-            "idlewise: watching {count} CPU{} for {} s; ctrl-c ends it early",
-            if count == 1 { "" } else { "s" },
+            "idlewise: watching {} for {} s; ctrl-c ends it early",
+            counted(reader.cpus().len(), "CPU"),
             self.duration.as_secs_f64()
         ));
         let spinner = Progress::open_ended();
@@ -216,7 +228,7 @@ impl Why {
             let elapsed = clock.now().saturating_sub(before.at);
             if elapsed != last {
                 (last, since) = (elapsed, Instant::now());
-            } else if clock.is_captured() && since.elapsed() > self.duration + STANDSTILL_MAX {
+            } else if clock.is_captured() && since.elapsed() > STANDSTILL_MAX {
                 return Err(Failure::new(
                     "the captured machine's proc/uptime stands still; it must go forward with the counts",
                 ));
@@ -393,7 +405,7 @@ impl Report<'_> {
         let power_basis = machine.power_basis();
         notes.basis(
             power_basis,
-            "powers of the states, and that stays keep their length in another one",
+            "the power of each state, and that stays would last as long in another one",
         );
         Ok(WhyGroup {
             cpus: show_cpu_list(&cpus),
@@ -482,8 +494,9 @@ impl Report<'_> {
         let over_count = usable().filter(|cpu| cpu.is_cut).count();
         if over_count > 0 {
             notes.doubt(format!(
-                "{over_count} CPU(s) counted more idle time than passed, because stays began before; \
-                 watch for longer: -d 60"
+                "{} counted more idle time than passed, because stays began before; watch for \
+                 longer: -d 60",
+                counted(over_count, "CPU")
             ));
         }
         if scale > 1.0 {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use idlewise_host::states::{Baseline, HeldCpu, HeldState, StatesPlan, WakeBy};
-use idlewise_report::{TextStyle, wrap};
+use idlewise_report::{TextStyle, counted, wrap};
 use serde_json::{Value, json};
 
 use super::super::forced::{SCHEMA, files_words};
@@ -26,11 +26,11 @@ pub fn print_plan(plan: &StatesPlan, is_json: bool) -> Result<ExitCode> {
         "{}",
         wrap(
             &format!(
-                "Would wake CPUs from CPU {} by {}, {} times out of each state, in about {about_s} s; nothing \
+                "Would wake CPUs from CPU {} by {}, {} out of each state, in about {about_s} s; nothing \
                  was changed.",
                 plan.source,
                 way(plan.by),
-                plan.wake_count
+                counted(plan.wake_count, "time")
             ),
             style.width,
             0

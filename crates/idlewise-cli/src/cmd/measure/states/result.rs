@@ -11,7 +11,7 @@ use idlewise_report::saved::SavedSeries;
 use idlewise_report::states::{
     StateFigures, exit_estimates, intel_idle_table, measure_states_table, median_ns, wake_series,
 };
-use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_report::{Notes, TextStyle, counted, wrap};
 use serde_json::{Value, json};
 
 use super::super::forced::{machine_text, measured_machine};
@@ -218,20 +218,20 @@ fn doubt_drops(cpu: u16, name: &str, wakes: &StateWakes, notes: &mut Notes) {
     let reasons: Vec<String> = reasons
         .into_iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, why)| format!("{why} ({count} times)"))
+        .map(|(count, why)| format!("{why} ({})", counted(count, "time")))
         .collect();
     if wakes.is_given_up {
         notes.doubt(format!(
-            "CPU {cpu}: {name} was given up after {} wakes that count and {} that do not: {}; the driver, the \
+            "CPU {cpu}: {name} was given up after {} and {} that were left out: {}; the driver, the \
              governor or other work keeps the CPU out of it",
-            counted_count,
+            counted(counted_count, "wake"),
             drops.count(),
             reasons.join(", ")
         ));
     } else if drops.count() * 10 > counted_count {
         notes.doubt(format!(
-            "CPU {cpu}: {} wakes of {name} do not count: {}",
-            drops.count(),
+            "CPU {cpu}: {} of {name} left out: {}",
+            counted(drops.count(), "wake"),
             reasons.join(", ")
         ));
     }
@@ -261,10 +261,10 @@ fn machine(
     let kernel = note(root, String::new()).kernel;
     let kernel = kernel.as_deref().unwrap_or("an unknown kernel");
     machine.source_ref = Some(format!(
-        "idlewise measure states, {}, {kernel}, {} wakes of CPU {} by CPU {}, by {}; target residencies are \
+        "idlewise measure states, {}, {kernel}, {} of CPU {} by CPU {}, by {}; target residencies are \
          the kernel's",
         today(),
-        plan.wake_count,
+        counted(plan.wake_count, "wake"),
         target.cpu,
         plan.source,
         way(plan.by)

@@ -1,7 +1,10 @@
 //! `idlewise replay --rank`: every governor on every log, machine, tick, power shape and price of delay, and who wins.
 //!
 //! A unit is a log at one HZ on one machine. Its governors are replayed in one pass (`cells/`), and with `--store`
-//! only those that the store lacks. `idlewise lab sweep` fills the same stores.
+//! only those that the store lacks. `idlewise lab sweep` fills the same stores. With `--played`, loads are played instead
+//! (`played.rs`).
+
+mod played;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,8 +13,8 @@ use std::process::ExitCode;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use idlewise_lab::notes::{add_governors, add_log, add_machine};
 use idlewise_lab::target::{AskedMachines, Conditions, Targets};
-use idlewise_report::arena::{cell_table, standing_table, standings};
-use idlewise_report::{Notes, TextStyle, arena_plot, counted};
+use idlewise_report::arena::{cell_table, standing_table, standings, verdict};
+use idlewise_report::{Notes, TextStyle, arena_plot, counted, wrap};
 use idlewise_sim::Basis;
 use idlewise_sim::contest::{CellResult, Entry, Price, Shape};
 use idlewise_sim::replay::DEFAULT_TICK_WORK_NS;
@@ -53,6 +56,10 @@ Examples:
   # Every cell, for a program
   idlewise replay --rank --csv > cells.csv
 
+  # Close the loop: play loads, and ask whether a replay would rank governors alike
+  idlewise replay --rank --played
+  idlewise replay --rank --played tcp-lat run.dat --machine spr --lambda 0.25,1
+
 Exit status: 0, whichever wins; 1 if a governor's file crashed, looped or returned an invalid \
 state; 2 on bad input.";
 
@@ -62,22 +69,39 @@ state; 2 on bad input.";
 /// oracle's cost. Won are the cells in which it has less regret than both menu and teo. `hazard` without a price
 /// gets that of each cell.
 #[derive(clap::Args)]
-#[command(mut_arg("governor", with_default("menu, menu-7.2, teo, ladder and hazard")))]
+#[command(mut_arg(
+    "governor",
+    with_default("menu, menu-7.2, teo, ladder and hazard; menu-7.2 not with --played")
+))]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arena {
-    /// Idle logs or recordings [default: the bundled logs]
+    /// Idle logs or recordings [default: the bundled logs]; with --played, recordings with causes, workload logs and
+    /// workloads of `lab simulate` by name or file [default: all workloads]
     logs: Vec<PathBuf>,
+
+    /// Play loads under each governor, so that a late wake-up delays what follows; beside it, the regret of a replay of
+    /// the first governor's gaps
+    #[arg(long, conflicts_with_all = ["shapes", "hz", "store", "plot"])]
+    played: bool,
+
+    /// How often to play each load, with other seeds; intervals need 7
+    #[arg(long, value_name = "N", requires = "played", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    replicates: u64,
+
+    /// How long to play a workload of `lab simulate`, in simulated ms
+    #[arg(long, value_name = "MS", requires = "played", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    duration_ms: u64,
 
     #[command(flatten)]
     governors: GovernorArguments,
 
-    /// Machines by name or file, or `recorded` [default: recorded; if unknown, spr, icx, milan, genoa, skx, skl-client]
+    /// Machines by name or file, or `recorded` [default: recorded; if unknown, spr, icx, milan, genoa, skx, skl-client; for workloads, spr and milan]
     #[arg(long = "machine", value_name = "NAME|FILE[,...]", value_delimiter = ',')]
     machines: Vec<String>,
 
-    /// Prices of delay, in times the power of polling
-    #[arg(long = "lambda", value_name = "X[,X]", value_delimiter = ',', default_value = "0,0.25,1", value_parser = Price::parse_times)]
-    lambdas: Vec<Price>,
+    /// Prices of delay, in times the power of polling [default: 0,0.25,1; with --played 0.25]
+    #[arg(long = "lambda", value_name = "X[,X]", value_delimiter = ',', value_parser = Price::parse_times)]
+    lambdas: Option<Vec<Price>>,
 
     /// Shapes of the powers
     #[arg(long = "shape", value_name = "SHAPE[,SHAPE]", value_delimiter = ',', default_value = "default", value_parser = shapes())]
@@ -132,6 +156,10 @@ pub const ROLES: Roles = &[
     (BundleRole::Machine, &["machines"]),
     (BundleRole::Plain, &["lambdas", "shapes", "hz"]),
     (OUTPUT, &["store", "plot", "force"]),
+    (
+        BundleRole::Refused("bundle `predict` or `lab simulate` of its loads"),
+        &["played", "replicates", "duration_ms"],
+    ),
     (BundleRole::Form, &["csv"]),
 ];
 
@@ -139,11 +167,17 @@ impl Arena {
     /// Replays everything that was requested, and prints it.
     pub fn run(self) -> Result<ExitCode> {
         threads::start();
-        let choices = self.governors.choices_or(&GOVERNORS_DEFAULT)?;
+        let usual: &[&str] =
+            if self.played { &played::GOVERNORS_DEFAULT } else { &GOVERNORS_DEFAULT };
+        let choices = self.governors.choices_or(usual)?;
         if choices.iter().any(Choice::is_oracle) {
             return Err(Failure::new(
                 "every regret here is already against the oracle; leave out --governor oracle",
             ));
+        }
+        if self.played {
+            let failed = played::run(&self, &choices)?;
+            return Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
         let inputs: Vec<&Path> = self.logs.iter().map(PathBuf::as_path).collect();
         let plot = self.plot.as_deref().map(|path| output::create(path, self.force, &inputs));
@@ -175,7 +209,7 @@ impl Arena {
             choices: &choices,
             settings: &settings,
             shapes: &self.shapes,
-            prices: &self.lambdas,
+            prices: self.prices(),
         };
         let mut units = Vec::new();
         for (index, (named, hash)) in logs.iter().zip(&hashes).enumerate() {
@@ -200,6 +234,11 @@ impl Arena {
         self.print(&mut to(), &cells, &logs, &on, &choices)?;
         let failed = governors::say_failures(&choices, "its cells are left out");
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn prices(&self) -> &[Price] {
+        let usual: &[Price] = if self.played { &[Price::QUARTER] } else { &Price::STANDARD };
+        self.lambdas.as_deref().unwrap_or(usual)
     }
 
     fn print(
@@ -230,11 +269,15 @@ impl Arena {
         }
         let style = TextStyle::for_stdout();
         let title = format!(
-            "Regret against the oracle: {}, {}, shapes: {} (simulated)",
+            "Regret against the oracle: {}, {}, shapes of the powers: {} (simulated). A cell is a log on a machine at one \
+             HZ, shape and λ",
             counted(logs.len(), "log"),
             counted(targets.len(), "machine"),
             self.shapes.iter().map(|shape| shape.name()).collect::<Vec<_>>().join(", "),
         );
+        if let Some(verdict) = verdict(&standings) {
+            writeln!(out, "{}\n", wrap(&verdict, style.width, 2))?;
+        }
         let table = standing_table(&title, &standings);
         writeln!(out, "{}", table.to_text(&style))?;
         out.write_all(notes.to_text(style.width).as_bytes())?;
