@@ -255,8 +255,17 @@ fn fit(layouts: &mut Vec<Layout>, width: usize) -> Vec<String> {
         };
         let last = layouts.iter().rposition(|layout| layout.column.priority == priority);
         let last = last.expect("the priority was taken from the list");
-        hidden.push(places.remove(last));
-        layouts.remove(last);
+        // Half an interval says nothing.
+        let is_end = |at: usize, ends: [&str; 2]| {
+            layouts.get(at).is_some_and(|layout| ends.contains(&layout.column.heading))
+        };
+        let has_start = is_end(last, ["to", "highest"])
+            && is_end(last.wrapping_sub(1), ["from", "lowest"])
+            && layouts[last - 1].column.priority == priority;
+        for at in (last - usize::from(has_start)..=last).rev() {
+            hidden.push(places.remove(at));
+            layouts.remove(at);
+        }
     }
     hidden.sort_unstable();
     hidden.into_iter().map(|place| names[place].clone()).collect()
@@ -477,6 +486,8 @@ all).
         const HIGH: C = C::count("high", "to", |row| row[3].clone()).means("High.").detail();
         let row: [Value; 4] = ["menu".into(), 1_u64.into(), 1_u64.into(), 2_u64.into()];
         let table = untitled(&[GOVERNOR, POWER, LOW, HIGH], [Values::from(row)]);
+        // No half of an interval, though there is room for it.
+        assert_eq!(table.to_text(&style(24)).lines().next(), Some("governor  power"));
         let text = table.to_text(&style(18));
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(

@@ -24,7 +24,7 @@ use crate::doubts::ShownDoubts;
 use crate::error::{Failure, Result, keys_and_values};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
-use crate::input::{NamedLog, read_text};
+use crate::input::{NamedLog, must_have_gaps, read_text};
 use crate::promoting::Promoting;
 use crate::role::{BundleRole, LIST, OUTPUT, Roles};
 use crate::screen::{self, Screen};
@@ -271,6 +271,7 @@ impl Simulate {
         }
         let path = Path::new(name);
         let named = NamedLog::open(path, self.unpacking)?;
+        must_have_gaps([&named])?;
         if let Some(hz) = named.log.metadata.hz {
             hardware.hz = u64::from(hz);
         }

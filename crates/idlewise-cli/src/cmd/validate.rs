@@ -161,7 +161,7 @@ fn verdict(named: &NamedLog, findings: &[Finding]) -> String {
         count => format!("{count} of {} checks found it wrong; don't trust it", findings.len()),
     };
     let doubt = match count(CheckResult::Doubt) {
-        0 => "no doubts".to_owned(),
+        0 => "no check in doubt".to_owned(),
         1 => "1 check in doubt".to_owned(),
         count => format!("{count} checks in doubt"),
     };

@@ -522,6 +522,39 @@ fn the_first_numbers_are_those_of_the_verdict() {
     assert!(sentence.contains(name("other")) && name("other") != name("base"), "{sentence}");
 }
 
+/// The second machine's block counted the gaps of both logs.
+#[test]
+fn each_machine_has_the_gaps_of_its_own_logs() {
+    let folder = crate::folder();
+    let logs = [("spr", "poisson"), ("milan", "burst-then-idle")].map(|(machine, workload)| {
+        let log = folder.path().join(format!("{machine}.parquet")).to_str().unwrap().to_owned();
+        let line = format!(
+            "lab simulate {machine} {workload} --set package_count=1 --set core_count=2 --set thread_count=1 \
+             --duration-ms 200 --governor menu --trace {log}"
+        );
+        stdout(&line.split_whitespace().collect::<Vec<_>>());
+        log
+    });
+    let page = report(&[&logs[0], &logs[1]]);
+    let mut seen_count = 0;
+    for verdict in page.facts["verdicts"].as_array().unwrap() {
+        let machine = verdict["machine"].as_u64().unwrap() as usize;
+        let id = &page.facts["machines"][machine]["id"];
+        let logs = page.facts["logs"].as_array().unwrap();
+        let own = logs.iter().find(|log| log["machine"] == *id).unwrap();
+        for fact in verdict["facts"].as_array().unwrap() {
+            let Some((head, _)) = fact["text"].as_str().unwrap().split_once(" gaps are ended by")
+            else {
+                continue;
+            };
+            let (_, count) = head.rsplit_once(' ').unwrap();
+            assert_eq!(count, own["gap_count"].to_string(), "{id}: {fact}");
+            seen_count += 1;
+        }
+    }
+    assert!(seen_count > 0, "{}", page.facts["verdicts"]);
+}
+
 /// Whoever is asked gives the same reason.
 #[test]
 fn a_log_without_gaps_is_refused_by_all() {
@@ -538,6 +571,7 @@ fn a_log_without_gaps_is_refused_by_all() {
         &["report", "-o", "/dev/null"],
         &["report", "--format", "mail"],
         &["advise"],
+        &["lab", "simulate", "spr"],
     ] {
         assert_refused(
             &[command, &[log]].concat(),

@@ -156,6 +156,8 @@ pub struct Advice {
     /// The first is as it is; then the candidates in their order.
     rows: Vec<Judgement>,
     outcome: Outcome,
+    /// Of a limit that too few events are beyond to be sure of it.
+    few: Option<String>,
     /// Bases and doubts.
     pub notes: Notes,
 }
@@ -176,19 +178,17 @@ impl Advice {
             rows.push(judge.judge(&candidate.setting, Some(candidate.step), &candidate.slices));
         }
         let outcome = outcome(&mut rows, &wishes);
-        let few = wishes
-            .slos
-            .iter()
-            .find(|slo| slo.ratio < WORST && !is_judged(rows[0].event_count, slo.ratio));
-        if let Some(slo) = few {
-            notes.doubt(format!(
-                "with {} wake events, fewer than {BEYOND_COUNT_MIN} are expected beyond p{}, so a longer recording may \
-                 show longer delays",
-                rows[0].event_count,
+        let event_count = rows[0].event_count;
+        let few = wishes.slos.iter().find(|slo| !is_judged(event_count, slo.ratio)).map(|slo| {
+            format!(
+                "with {}, fewer than {BEYOND_COUNT_MIN} are expected beyond p{}, so a longer recording may show longer \
+                 delays",
+                counted(event_count, "wake event"),
                 // 99.9 rather than 99.90000000000001.
                 (slo.ratio * 1e8).round() / 1e6
-            ));
-        }
+            )
+        });
+        few.iter().for_each(|few| notes.doubt(few));
         Advice {
             log: String::new(),
             machine: String::new(),
@@ -200,6 +200,7 @@ impl Advice {
             judged_by,
             rows,
             outcome,
+            few,
             notes,
         }
     }
@@ -214,7 +215,8 @@ impl Advice {
         match self.outcome {
             Outcome::Change(index) => {
                 let row = &self.rows[index + 1];
-                format!("Recommended: {}. {}", row.shown_setting(), self.effect(row))
+                let few = self.few.as_ref().map_or(String::new(), |few| format!(" But {few}."));
+                format!("Recommended: {}. {}{few}", row.shown_setting(), self.effect(row))
             }
             Outcome::LeaveAlone if self.rows[0].event_count == 0 => {
                 "Leave it alone: the recording has no events on these CPUs.".to_owned()
@@ -304,7 +306,7 @@ impl Advice {
         if let Some(tail) = beyond.min_by(|a, b| a.ratio.total_cmp(&b.ratio)) {
             texts.push(format!(
                 "a limit on the tail, which your limits leave open and which gets longer: --slo {}=50us",
-                tail.name()
+                if tail.ratio == WORST { "p100" } else { tail.name() }
             ));
         }
         texts.push(

@@ -286,6 +286,22 @@ fn with_few_slices_no_limit_is_kept_for_sure() {
     );
 }
 
+/// A longer recording of the same load had a longer delay than the limit, and this said nothing of it.
+#[test]
+fn a_limit_that_few_events_are_beyond_is_not_certain() {
+    let fast = candidate("latency=2us", Step::LatencyLimit, slices(&[2_000; 2], |_| 9e5));
+    let said = |ratio| {
+        let slos = vec![Slo { ratio, limit_ns: 50_000 }];
+        let advice = advice(&[fast.clone()], Wishes { slos, ..Wishes::default() });
+        assert_eq!(*advice.outcome(), Outcome::Change(0));
+        advice.sentence()
+    };
+    let few =
+        "But with 2000 wake events, fewer than 5 are expected beyond p100, so a longer recording";
+    assert!(said(WORST).contains(few), "{}", said(WORST));
+    assert!(!said(P99).contains("But"), "{}", said(P99));
+}
+
 #[test]
 fn of_those_that_exceed_a_limit_alike_the_cheapest_is_nearest() {
     let candidates = [1.2e6, 9e5, 1.1e6]

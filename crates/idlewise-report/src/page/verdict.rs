@@ -228,7 +228,8 @@ impl About<'_, '_> {
     /// What ends most gaps, if the recordings say it.
     fn wake_reason(&self) -> Option<Weighed> {
         let mut counts = [0; WakeReason::ALL.len()];
-        for log in &self.replayed.logs {
+        let logs = self.replayed.logs.iter().enumerate();
+        for (_, log) in logs.filter(|(log, _)| self.machine.is_for(Some(*log))) {
             counts.iter_mut().zip(log.ledger.wakes).for_each(|(sum, (count, _))| *sum += count);
         }
         let all: u64 = counts.iter().sum();
