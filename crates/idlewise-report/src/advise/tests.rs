@@ -292,7 +292,7 @@ fn a_limit_that_few_events_are_beyond_is_not_certain() {
     let fast = candidate("latency=2us", Step::LatencyLimit, slices(&[2_000; 2], |_| 9e5));
     let said = |ratio| {
         let slos = vec![Slo { ratio, limit_ns: 50_000 }];
-        let advice = advice(&[fast.clone()], Wishes { slos, ..Wishes::default() });
+        let advice = advice(std::slice::from_ref(&fast), Wishes { slos, ..Wishes::default() });
         assert_eq!(*advice.outcome(), Outcome::Change(0));
         advice.sentence()
     };
