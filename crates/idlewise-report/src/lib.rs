@@ -18,7 +18,7 @@
 //! | `promotion.rs` | what auto-promotion changes in a replay |
 //! | `replay.rs` | the results of a replay: columns, tables and sentences |
 //! | `mail.rs` | [`mail::Mail`]: the results of a replay as text for a mailing list |
-//! | `advise.rs` | what candidates would change on a recording, and which of them pays |
+//! | `advise/` | what candidates would change on a recording, and which of them pays |
 //! | `arena.rs` | every governor in every cell of `idlewise replay --rank`, and who wins |
 //! | `arena_played.rs` | the same with loads that are played, and whether replays rank governors as plays do |
 //! | `arena_plot.rs` | its plot of energy against delay |

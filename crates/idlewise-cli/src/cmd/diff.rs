@@ -86,7 +86,9 @@ impl Diff {
         // A wrong name is said before the logs are read.
         let named = self.governors.choices()?;
         let logs = self.shared.open_logs()?;
-        let in_use = in_use(&logs, None);
+        // One that has no port here cannot be replayed.
+        let in_use = Some(in_use(&logs, None)).filter(|it| Choice::parse(&it.exact).is_ok());
+        let in_use = in_use.unwrap_or_default();
         let is_asked = named.len() > 1;
         let choices = self.choices(named, &in_use)?;
         governors::must_decide(&choices)?;

@@ -185,8 +185,11 @@ fn one_governor_is_compared_with_the_one_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("teo.parquet");
     let log = log.to_str().unwrap();
-    let simulate = ["lab", "simulate", "spr", "periodic", "--duration-ms", "100", "--cpus", "2"];
-    stdout(&[&simulate[..], &["--governor", "teo", "--trace", log]].concat());
+    let line = format!(
+        "lab simulate spr periodic --set package_count=1 --set core_count=2 --set thread_count=1 --duration-ms 100 \
+         --governor teo --trace {log}"
+    );
+    stdout(&line.split_whitespace().collect::<Vec<_>>());
     let compare = |more: &[&str]| stdout(&[&["replay", "--compare", log], more].concat());
     assert!(compare(&[]).contains("A is teo-6.12, in use; B is menu."), "{}", compare(&[]));
     let text = compare(&["--governor", "ladder"]);

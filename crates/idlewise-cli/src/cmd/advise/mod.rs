@@ -83,13 +83,13 @@ drastic first. It judges each by replaying the recorded idle periods. If the rec
 tasks run (record --causes), and a simulation of these tasks matches the recording, it judges by the \
 simulation instead, but not with -d or --cpus. With --slo, it recommends a \
 change that surely stays within the limits; of several, the one that uses the least power. Without --slo, it \
-recommends a change only if it surely saves cost (energy, plus delay at a price), and neither power nor the \
+recommends a change only if it surely reduces cost (energy, plus delay at a price), and neither power nor the \
 longest delays rise. *Surely* means the whole 95 % confidence interval, computed from slices of the recording. \
 A change that saves power at the price of longer delays, or the reverse, is shown for you to decide.
 
 Exit status: 0, even if nothing should change; 1 if no change stays within the limits; 2 on bad input, or \
-if nothing could be recorded. With --check-profile: 0 if every setting of idle states in it works as intended and is in force, or it \
-has none; 1 if one does not, or this could not be determined; 2 if a file cannot be read.";
+if nothing could be recorded. With --check-profile: 0 if every idle-state setting in it works as intended and is in force, or if it \
+has none; 1 if one does not work or is not in force, or if that could not be determined; 2 if a file cannot be read.";
 
 /// Say what to change about this machine's idle states, judged on a recording
 ///

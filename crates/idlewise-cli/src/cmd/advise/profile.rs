@@ -38,9 +38,9 @@ pub(super) fn check(root: &Root, what: &str, is_json: bool) -> Result<ExitCode> 
 
 fn text(profile: &Profile, checked: &[CheckedSetting], width: usize) -> String {
     let head = match checked.len() {
-        0 => "has no setting of idle states".to_owned(),
-        1 => "has one setting of idle states".to_owned(),
-        count => format!("has {count} settings of idle states"),
+        0 => "has no idle-state setting".to_owned(),
+        1 => "has one idle-state setting".to_owned(),
+        count => format!("has {count} idle-state settings"),
     };
     let mut lines = vec![format!("{}, a {}, {head}.", profile.name, profile.form)];
     for one in checked {

@@ -63,7 +63,7 @@ Examples:
 Exit status: 0, whichever wins; 1 if a governor's file crashed, looped or returned an invalid \
 state; 2 on bad input.";
 
-/// Rank governors over every log, machine, tick, power model and price of delay
+/// Rank governors over every log, machine, tick rate, power model and price of delay
 ///
 /// Prints the regret of each governor: what it costs above an oracle that knows each gap, as a share of the
 /// oracle's cost. Won are the cells in which it has less regret than both menu and teo. `hazard` without a price

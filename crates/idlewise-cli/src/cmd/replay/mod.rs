@@ -99,7 +99,7 @@ pub struct Replay {
     #[command(flatten)]
     joining: Joining,
 
-    /// Compare the recorded decisions with our port of the recorded governor.
+    /// Compare the recorded decisions with those of our port of the recorded governor.
     ///
     /// Our port makes one decision for each gap, knowing what the recorded governor did before.
     /// docs/agreement.md has the figures to expect.
@@ -239,7 +239,7 @@ impl Replay {
         }
         let style = TextStyle::for_stdout();
         for verdict in &verdicts {
-            writeln!(out, "{}", wrap(&verdict.text, style.width, 0))?;
+            writeln!(out, "{}", wrap(&verdict.text, style.width, 2))?;
         }
         if !verdicts.is_empty() {
             writeln!(out)?;
@@ -265,7 +265,7 @@ impl Replay {
             }
         }
         for finding in findings {
-            writeln!(out, "{}", wrap(&finding.text, style.width, 0))?;
+            writeln!(out, "{}", wrap(&finding.text, style.width, 2))?;
         }
         writeln!(out)?;
         out.write_all(notes.to_text(style.width).as_bytes())?;

@@ -71,8 +71,8 @@ Examples:
   # For the textfile collector of node_exporter, from a timer; the file's name must end in .prom
   idlewise why -d 60 --textfile /var/lib/prometheus/node-exporter/idlewise.prom
 
-The kernel counts how often and how long each CPU was in each idle state, and how often that was \
-too deep or too shallow. All wake-ups together waited at most the number of stays times the exit \
+The kernel counts how often and for how long each CPU was in each idle state, and how often the state \
+was too deep or too shallow. The total delay of all wake-ups is at most the number of stays times the exit \
 latency. \
 What another state would change is computed from these counts, not measured. docs/why.md says what \
 they can and cannot show.
@@ -183,7 +183,7 @@ impl Why {
         let mut report = report.make(is_cut_short)?;
         // A file of metrics takes what there is.
         let must_judge = !self.conditions.is_empty() || self.textfile.is_none();
-        if let (true, Some(busy)) = (must_judge && report.findings().is_empty(), report.is_busy()) {
+        if let (true, Some(busy)) = (must_judge, report.is_busy()) {
             return Err(Failure::new(busy));
         }
         let judged = self.conditions.iter().map(|condition| condition.judge(&report));
