@@ -1,5 +1,6 @@
 //! The output of a prediction: what another setting would do to a workload.
 
+use idlewise_sim::Basis;
 use idlewise_sim::predict::{Durations, Likeness, Miss, Outcome, Reproduction};
 
 use crate::columns::GOVERNOR;
@@ -28,6 +29,18 @@ impl Change {
             low: changes.iter().copied().fold(f64::INFINITY, f64::min),
             high: changes.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         })
+    }
+
+    /// `+1.3 % (+0.9 to +1.6)`, without the range where replicates agree, and with what else is in the parentheses.
+    fn words(self, more: Option<&str>) -> String {
+        let [mean, low, high] =
+            [self.mean, self.low, self.high].map(|ratio| format!("{:+.1}", ratio * 100.0));
+        let range = (low != high).then(|| format!("{low} to {high}"));
+        let aside: Vec<&str> = range.as_deref().into_iter().chain(more).collect();
+        match aside.is_empty() {
+            true => format!("{mean} %"),
+            false => format!("{mean} % ({})", aside.join(", ")),
+        }
     }
 }
 
@@ -71,6 +84,24 @@ impl PredictedRun {
             energy: Change::of(&energies, &base_energies),
         }
     }
+}
+
+/// What each setting changes, a sentence each; the first run is the recorded one.
+pub fn verdicts(runs: &[PredictedRun], powers: Basis) -> Vec<String> {
+    let sentence = |run: &PredictedRun| {
+        let powers = format!("{} powers", powers.as_str());
+        let parts = [
+            ("throughput", run.throughput.map(|change| change.words(None))),
+            ("mean latency", run.latency.map(|change| change.words(None))),
+            ("energy", run.energy.map(|change| change.words(Some(&powers)))),
+        ];
+        let parts: Vec<String> = parts
+            .into_iter()
+            .filter_map(|(of, change)| Some(format!("{of} {}", change?)))
+            .collect();
+        format!("With {}: {}.", run.governor, parts.join(", "))
+    };
+    runs.iter().skip(1).map(sentence).collect()
 }
 
 /// What a setting does to the wake-ups of the tasks with one name.

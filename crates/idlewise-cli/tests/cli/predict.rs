@@ -103,6 +103,7 @@ fn a_deeper_state_delays_each_wake_up_of_a_chain() {
 
     let text = stdout(&["predict", path, "--governor", "deepest", "--task", "pong"]);
     assert!(text.contains("reproduces itself under fixed=C1"), "{text}");
+    assert!(text.starts_with("With "), "the answer comes first: {text}");
     assert!(text.contains("pong") && !text.contains("ping "), "{text}");
     let csv = stdout(&["predict", path, "--governor", "deepest", "--csv"]);
     assert!(csv.starts_with("governor,task,wake_count,latency_mean_ns,"), "{csv}");

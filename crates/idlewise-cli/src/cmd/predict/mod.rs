@@ -13,7 +13,7 @@ use idlewise_core::NO_LATENCY_LIMIT_NS;
 use idlewise_lab::notes::add_machine;
 use idlewise_lab::target::{disabled, is_own_machine, named_machine, promoted};
 use idlewise_report::predict::{
-    PredictedRun, PredictedTask, reproduction_text, run_table, task_table,
+    PredictedRun, PredictedTask, reproduction_text, run_table, task_table, verdicts,
 };
 use idlewise_report::{Notes, TextStyle, counted, wrap};
 use idlewise_sim::predict::{Arrivals, Durations, Likeness, Outcome, Reproduction};
@@ -36,6 +36,8 @@ use crate::screen::{self, Screen};
 use crate::threads;
 use crate::unpack::Unpacking;
 
+/// More settings are in the table only.
+const VERDICT_COUNT_MAX: usize = 4;
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 /// How many tasks are shown if none is named: those with the most wake-ups.
@@ -494,6 +496,10 @@ impl Predict {
             (100.0 * reproduction.error_max()).ceil(),
             reproduction_text(reproduction)
         );
+        let verdicts = verdicts(&rows, machine.power_basis());
+        for verdict in verdicts.iter().take(VERDICT_COUNT_MAX) {
+            writeln!(out, "{}", wrap(verdict, style.width, 2))?;
+        }
         writeln!(out, "{}\n", wrap(&itself, style.width, 2))?;
         writeln!(out, "{}", run_table(&title, &rows).to_text(&style))?;
         writeln!(out, "{}", task_table(&tasks).to_text(&style))?;
