@@ -79,7 +79,21 @@ pub(super) unsafe fn lasts(monitor: &impl Monitor) -> bool {
 }
 
 /// The methods that this process no longer uses: one bit each, in the order of [`METHODS`].
-static BROKEN: AtomicU32 = AtomicU32::new(0);
+#[cfg(not(test))]
+fn broken<R>(action: impl FnOnce(&AtomicU32) -> R) -> R {
+    static BROKEN: AtomicU32 = AtomicU32::new(0);
+    action(&BROKEN)
+}
+
+/// The same of a test's thread, because one test may find that a method does not work on this CPU while another
+/// plays a machine on which it does.
+#[cfg(test)]
+fn broken<R>(action: impl FnOnce(&AtomicU32) -> R) -> R {
+    thread_local! {
+        static BROKEN: AtomicU32 = const { AtomicU32::new(0) };
+    }
+    BROKEN.with(action)
+}
 
 fn bit(method: Method) -> u32 {
     METHODS.iter().position(|(listed, _)| *listed == method).map_or(0, |rank| 1 << rank)
@@ -88,7 +102,7 @@ fn bit(method: Method) -> u32 {
 /// Whether this process found that the method does not work.
 #[inline]
 pub(crate) fn is_broken(method: Method) -> bool {
-    let broken = BROKEN.load(Ordering::Relaxed);
+    let broken = broken(|broken| broken.load(Ordering::Relaxed));
     broken != 0 && broken & bit(method) != 0
 }
 
@@ -131,7 +145,7 @@ impl Trust {
         }
         let is_trusted = self.at_once < AT_ONCE_MAX && self.missed < MISSED_MAX;
         if !is_trusted {
-            BROKEN.fetch_or(bit(method), Ordering::Relaxed);
+            broken(|broken| broken.fetch_or(bit(method), Ordering::Relaxed));
             *self = Trust::default();
         }
         is_trusted
@@ -141,7 +155,7 @@ impl Trust {
 /// Forgets what went wrong, for tests that break methods on purpose.
 #[doc(hidden)]
 pub fn trust_again() {
-    BROKEN.store(0, Ordering::Relaxed);
+    broken(|broken| broken.store(0, Ordering::Relaxed));
 }
 
 #[cfg(test)]
