@@ -53,7 +53,7 @@ pub use doubts::{MachineDoubt, Rank};
 pub use error::MachineError;
 pub use figure::{Basis, Power, PowerFigure};
 pub use machine::{Machine, Topology};
-pub use nearest::{did_you_mean, nearest_name, state_hint};
+pub use nearest::{did_you_mean, hint_before, nearest_name, state_hint};
 pub use power::{RUNNING_POWER_ARM_MW, RUNNING_POWER_MW};
 pub use shared::SHARED_STATE_COUNT_MAX;
 pub use state::{DomainState, MachineState};

@@ -52,6 +52,11 @@ pub fn state_hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> S
     let known = known
         .into_iter()
         .filter(|known| blurred(known) != blurred(name) || known.eq_ignore_ascii_case(name));
+    hint_before(name, known)
+}
+
+/// The same of any unknown name.
+pub fn hint_before<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     match did_you_mean(name, known, "") {
         hint if hint.is_empty() => hint,
         hint => hint + " ",

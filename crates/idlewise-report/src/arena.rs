@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use idlewise_sim::contest::{Entry, Price, Shape};
 
 use crate::columns::{GOVERNOR, LOG, MACHINE};
-use crate::statistics::{estimate, median};
+use crate::statistics::{Groups, estimate, median};
 use crate::{Column, Table, Value, counted};
 
 /// A cell counts as lost if its regret is this much above the better of the references.
@@ -226,23 +226,12 @@ fn standing(
         |cell: &&&Entry| lambda.is_none_or(|lambda| times(cell.price).total_cmp(&lambda).is_eq());
     let own: Vec<(&Entry, f64)> =
         own.iter().filter(is_asked).filter_map(|cell| Some((*cell, cell.regret()?))).collect();
-    // One list of regrets for each log, because cells of a log resemble each other.
-    let mut by_log: Vec<(&str, Vec<f64>)> = Vec::new();
-    for &(cell, regret) in &own {
-        match by_log.iter_mut().find(|(log, _)| *log == cell.log) {
-            Some((_, regrets)) => regrets.push(regret),
-            None => by_log.push((&cell.log, vec![regret])),
-        }
-    }
-    if by_log.is_empty() {
+    if own.is_empty() {
         return None;
     }
-    let (mean, interval) = estimate(by_log.len(), |drawn| {
-        let sums =
-            drawn.iter().map(|&log| (by_log[log].1.iter().sum::<f64>(), by_log[log].1.len()));
-        let (sum, count) = sums.fold((0.0, 0), |all, log| (all.0 + log.0, all.1 + log.1));
-        sum / count as f64
-    });
+    let by_log: Groups<'_> =
+        own.iter().map(|&(cell, regret)| (cell.log.as_str(), regret)).collect();
+    let (mean, interval) = estimate(by_log.len(), |drawn| by_log.mean(drawn));
     Some(Standing {
         governor: governor.to_owned(),
         lambda,

@@ -11,7 +11,7 @@ use idlewise_sim::contest::Price;
 
 use crate::arena::{LOSS_RATIO, REFERENCES, times};
 use crate::columns::{GOVERNOR, MACHINE};
-use crate::statistics::{RUN_COUNT_MIN, estimate_of_few};
+use crate::statistics::{Groups, RUN_COUNT_MIN, estimate_of_few};
 use crate::{Column, Table};
 
 /// What a replicate came to.
@@ -64,7 +64,7 @@ pub struct PlayedStanding {
     cost: Figure,
     won_count: u64,
     lost_count: u64,
-    dearest: Option<(f64, String)>,
+    costliest: Option<(f64, String)>,
     regret: Option<f64>,
 }
 
@@ -132,19 +132,8 @@ pub fn judged(cells: &[PlayedCell]) -> Vec<JudgedCell<'_>> {
 
 /// The mean of a value of each cell, and its interval over loads.
 fn over_loads(values: &[(&str, f64)]) -> Figure {
-    let mut by_load: Vec<(&str, Vec<f64>)> = Vec::new();
-    for &(load, value) in values {
-        match by_load.iter_mut().find(|(it, _)| *it == load) {
-            Some((_, all)) => all.push(value),
-            None => by_load.push((load, vec![value])),
-        }
-    }
-    let mean = |drawn: &[usize]| {
-        let all = drawn.iter().flat_map(|&load| &by_load[load].1);
-        let (sum, count) = all.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
-        sum / f64::from(count)
-    };
-    (!values.is_empty()).then(|| estimate_of_few(by_load.len(), mean))
+    let by_load: Groups<'_> = values.iter().copied().collect();
+    (!values.is_empty()).then(|| estimate_of_few(by_load.len(), |drawn| by_load.mean(drawn)))
 }
 
 /// The geometric mean of ratios.
@@ -188,7 +177,7 @@ pub fn played_standings(cells: &[JudgedCell<'_>]) -> Vec<PlayedStanding> {
                 cost: by_load(&costs),
                 won_count: count(&|ratio| ratio < 1.0),
                 lost_count: count(&|ratio| ratio > 1.0 + LOSS_RATIO),
-                dearest: costs.iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(at),
+                costliest: costs.iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(at),
                 regret: (!regrets.is_empty())
                     .then(|| regrets.iter().sum::<f64>() / regrets.len() as f64),
             }
@@ -385,11 +374,11 @@ pub fn played_standing_columns() -> Vec<Column<PlayedStanding>> {
         C::count("lost_count", "lost by 2", |row| row.lost_count.into())
             .means("Cells that cost over two percent more than the better of them.")
             .lower_is_better(),
-        C::ratio("cost_worst_ratio", "highest", |row| row.dearest.as_ref().map(|it| it.0).into())
+        C::ratio("cost_worst_ratio", "highest", |row| row.costliest.as_ref().map(|it| it.0).into())
             .means("The highest cost of a cell, over that of the better of them.")
             .lower_is_better(),
         C::text("cost_worst_cell", "where", |row| {
-            row.dearest.as_ref().map(|it| it.1.as_str()).into()
+            row.costliest.as_ref().map(|it| it.1.as_str()).into()
         })
         .means("That cell.")
         .detail(),
@@ -475,7 +464,7 @@ mod tests {
         let row = |name: &str| standings.iter().find(|it| it.governor == name).unwrap();
         let mine = row("mine");
         assert_eq!((mine.won_count, mine.lost_count, mine.cell_count), (1, 1, 7));
-        assert_eq!(mine.dearest, Some((2.0, "d, spr, λ=0.25".to_owned())));
+        assert_eq!(mine.costliest, Some((2.0, "d, spr, λ=0.25".to_owned())));
         assert_eq!(mine.slowest.as_ref().map(|it| it.0), Some(0.5));
         let (cost, interval) = mine.cost.unwrap();
         let [low, high] = interval.unwrap();

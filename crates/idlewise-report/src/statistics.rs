@@ -58,6 +58,37 @@ pub(crate) fn estimate_of_few(
     (measured, resampled.filter(varies).map(|it| middle_of_few(it, run_count)))
 }
 
+/// Values in groups that are drawn whole, because the values of a group resemble each other.
+#[derive(Default)]
+pub(crate) struct Groups<'a>(Vec<(&'a str, Vec<f64>)>);
+
+impl<'a> FromIterator<(&'a str, f64)> for Groups<'a> {
+    fn from_iter<I: IntoIterator<Item = (&'a str, f64)>>(values: I) -> Self {
+        let mut groups = Groups::default();
+        for (name, value) in values {
+            match groups.0.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, values)) => values.push(value),
+                None => groups.0.push((name, vec![value])),
+            }
+        }
+        groups
+    }
+}
+
+impl Groups<'_> {
+    /// How many groups there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The mean of all values of the drawn groups.
+    pub(crate) fn mean(&self, drawn: &[usize]) -> f64 {
+        let sums = drawn.iter().map(|&at| (self.0[at].1.iter().sum::<f64>(), self.0[at].1.len()));
+        let (sum, count) = sums.fold((0.0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        sum / count as f64
+    }
+}
+
 /// A statistic of the runs and of resamples; none of fewer than [`RUN_COUNT_MIN`] runs.
 fn resampled(run_count: usize, statistic: impl Fn(&[usize]) -> f64) -> (f64, Option<Vec<f64>>) {
     let mut drawn: Vec<usize> = (0..run_count).collect();

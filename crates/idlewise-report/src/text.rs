@@ -36,6 +36,9 @@ const KEY_WIDTH_MIN: usize = 32;
 
 const GAP: &str = "  ";
 
+/// The headings of an interval's ends.
+const INTERVAL_ENDS: [[&str; 2]; 2] = [["from", "to"], ["lowest", "highest"]];
+
 /// How to print a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextStyle {
@@ -256,13 +259,11 @@ fn fit(layouts: &mut Vec<Layout>, width: usize) -> Vec<String> {
         let last = layouts.iter().rposition(|layout| layout.column.priority == priority);
         let last = last.expect("the priority was taken from the list");
         // Half an interval says nothing.
-        let is_end = |at: usize, ends: [&str; 2]| {
-            layouts.get(at).is_some_and(|layout| ends.contains(&layout.column.heading))
-        };
-        let has_start = is_end(last, ["to", "highest"])
-            && is_end(last.wrapping_sub(1), ["from", "lowest"])
-            && layouts[last - 1].column.priority == priority;
-        for at in (last - usize::from(has_start)..=last).rev() {
+        let first = last.checked_sub(1).filter(|&first| {
+            let [start, end] = [first, last].map(|at| &layouts[at].column);
+            start.priority == priority && INTERVAL_ENDS.contains(&[start.heading, end.heading])
+        });
+        for at in (first.unwrap_or(last)..=last).rev() {
             hidden.push(places.remove(at));
             layouts.remove(at);
         }
@@ -275,7 +276,9 @@ fn fit(layouts: &mut Vec<Layout>, width: usize) -> Vec<String> {
 fn names(layouts: &[Layout]) -> Vec<String> {
     let mut main = "";
     let name = |layout: &Layout| match layout.column.heading {
-        end @ ("from" | "to" | "lowest" | "highest") => format!("{main} {end}").trim().to_owned(),
+        end if INTERVAL_ENDS.as_flattened().contains(&end) => {
+            format!("{main} {end}").trim().to_owned()
+        }
         heading => {
             main = heading;
             heading.to_owned()

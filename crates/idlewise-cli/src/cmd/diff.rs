@@ -85,6 +85,14 @@ impl Diff {
         threads::start();
         // A wrong name is said before the logs are read.
         let named = self.governors.choices()?;
+        if let Some(third) = named.get(2) {
+            return Err(Failure::new(format_args!(
+                "a comparison has two governors, and '{}' is one too many; `idlewise replay` \
+                 takes any number",
+                third.name()
+            )));
+        }
+        self.shared.machines(&named)?;
         let logs = self.shared.open_logs()?;
         // One that has no port here cannot be replayed.
         let in_use = Some(in_use(&logs, None)).filter(|it| Choice::parse(&it.exact).is_ok());
@@ -126,13 +134,7 @@ impl Diff {
             }
             named.insert(0, a);
         }
-        <[Choice; 2]>::try_from(named).map_err(|named| {
-            Failure::new(format_args!(
-                "a comparison has two governors, and '{}' is one too many; `idlewise replay` \
-                 takes any number",
-                named[2].name()
-            ))
-        })
+        Ok(named.try_into().expect("a third was refused"))
     }
 
     /// The differences for each log and machine, in that order.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use idlewise_machine::{did_you_mean, state_hint};
+use idlewise_machine::{hint_before, state_hint};
 use rustix::io::Errno;
 
 use crate::Root;
@@ -56,7 +56,7 @@ pub enum SettingsError {
     /// The kernel has no such governor.
     #[error(
         "the kernel has no governor {governor}; {}it has {known}",
-        governor_hint(governor, known)
+        hint_before(governor, known.split_whitespace())
     )]
     NoGovernor {
         /// The governor.
@@ -197,9 +197,4 @@ fn advice(source: &io::Error) -> &'static str {
 
 pub(super) fn file_error(root: &Root, file: &str, source: io::Error) -> SettingsError {
     SettingsError::File { path: root.path(file), source }
-}
-
-fn governor_hint(governor: &str, known: &str) -> String {
-    let hint = did_you_mean(governor, known.split_whitespace(), "");
-    if hint.is_empty() { hint } else { hint + " " }
 }

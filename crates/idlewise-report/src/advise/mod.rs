@@ -498,7 +498,7 @@ fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
         }
         _ if keeps_now => Outcome::LeaveAlone,
         _ => {
-            // Of those that keep the limits in the estimate, or exceed them alike, the cheapest.
+            // The cheapest, if several keep the limits in the estimate or exceed them alike.
             let distance = |row: &Judgement| match row.seems_to_keep(wishes) {
                 true => f64::NEG_INFINITY,
                 false => row.excess(wishes),

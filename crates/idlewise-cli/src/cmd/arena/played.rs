@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use idlewise_core::tick_period_ns;
 use idlewise_lab::notes::{add_governors, add_machine};
+use idlewise_lab::target::RECORDED;
 use idlewise_report::arena_played::{
     Play, PlayedCell, agreement, judged, played_standing_table, played_standings, played_table,
 };
@@ -282,14 +283,14 @@ fn recorded(path: &Path, asked: &Arena) -> Result<Played> {
 /// The machines that a load is played on, and whether each is its own.
 fn targets(load: &Load, names: &[String]) -> Result<Vec<(ReplayTarget, bool)>> {
     let usual = MACHINES_DEFAULT.map(str::to_owned);
-    let own = ["recorded".to_owned()];
+    let own = [RECORDED.to_owned()];
     let names = match &load.kind {
         _ if !names.is_empty() => names,
         Kind::Generated(_) => &usual,
         Kind::Recorded(_) => &own,
     };
     let target = |name: &String| match &load.kind {
-        Kind::Recorded(recorded) if name == "recorded" => {
+        Kind::Recorded(recorded) if name == RECORDED => {
             let mut machine = recorded.0.machine.clone();
             machine.id.clone_from(name);
             Ok((ReplayTarget::new(machine, &[], &[])?, true))
