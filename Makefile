@@ -19,8 +19,9 @@ PACKAGES = $(ARM_PACKAGES) binutils linux-perf trace-cmd xz-utils protobuf-compi
 KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod make sparse xz-utils \
 	linux-headers-amd64 dkms lintian patch python3
 KERNEL_BACKPORTS = linux-headers-6.12-amd64
-# Debug kernels that we build ourselves.
-KERNEL_DEBUG_PACKAGES = flex bison bc libelf-dev libssl-dev linux-source-6.1
+# Kernels that we build ourselves.
+KERNEL_BUILD_PACKAGES = flex bison bc libelf-dev libssl-dev
+KERNEL_DEBUG_PACKAGES = $(KERNEL_BUILD_PACKAGES) linux-source-6.1
 KERNEL_DEBUG_BACKPORTS = linux-source-6.12
 
 CPU_PACKAGES = qemu-system-x86 busybox-static cpio kmod xz-utils locales
@@ -302,7 +303,7 @@ RIG_VARIABLES = KERNELS GOVERNORS LOADS TABLES PATCH SEEDS RUN_MS COSTS GATE
 
 .PHONY: rig
 rig: ## loads under governors and a patch in real kernels (QEMU), as a table: make rig LOADS=requests,disk TABLES=spr,milan PATCH=my.patch
-	@./scripts/setup $(KERNEL_PACKAGES)
+	@./scripts/setup $(KERNEL_PACKAGES) $(KERNEL_BUILD_PACKAGES)
 	@./scripts/setup $(KERNEL_BACKPORTS)
 	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
 	@$(foreach name,$(RIG_VARIABLES),$(name)='$($(name))') ./kernel/tests/rig

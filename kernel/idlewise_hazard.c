@@ -61,6 +61,9 @@
 #define RESUME_MAX_NS		20000
 #define TICK_WORK_NS		3000
 #define UNKNOWN_REST_MIN_NS	1000ULL
+#define SHORT_WORD_COUNT	3
+#define SHORT_SHARE_SHIFT	4
+#define TICK_GUESS_NS		2000000ULL
 #define STEADY_COUNT		15
 
 static unsigned int lambda = 256;
@@ -87,12 +90,20 @@ struct state_cost {
 	s64 tick;
 };
 
+/* What was decided in front of a short gap, and for which states; 0: nothing. */
+struct short_plan {
+	u32 poll_ns;
+	u16 allowed;
+	u8 state;
+};
+
 struct hazard {
 	struct state_cost costs[CPUIDLE_STATE_MAX];
 	struct belief beliefs[SIZE_COUNT];
 	struct outlook outlooks[SIZE_COUNT];
 	u8 behind[SIZE_COUNT];
 	u8 polls[SIZE_COUNT];
+	struct short_plan short_plans[SIZE_COUNT];
 	u64 age_ns;
 	u64 timer_left_ns;
 	u64 reflected_at_ns;
@@ -271,6 +282,7 @@ static __always_inline void look_ahead(struct hazard *hazard, unsigned int size)
 		best = min(best, cost << CODE_BITS | i);
 	}
 	hazard->polls[size] = best & CODE_MASK;
+	hazard->short_plans[size].allowed = 0;
 }
 
 /* How long to poll was chosen at another price. */
@@ -421,8 +433,8 @@ static __always_inline struct plan sleeping(u64 best)
 	return (struct plan){ .state = (best & CODE_MASK) / 2, .stop_tick = best & 1 };
 }
 
-static __always_inline struct plan make_plan(const struct hazard *hazard, u32 asleep, bool can_poll,
-					     bool has_tick, u64 tick_left_ns)
+static struct plan make_plan(const struct hazard *hazard, u32 asleep, bool can_poll, bool has_tick,
+			     u64 tick_left_ns)
 {
 	u64 age_ns = min_t(u64, hazard->age_ns, AGE_MAX_NS);
 	u64 until_ns = age_ns + hazard->timer_left_ns;
@@ -464,6 +476,31 @@ static __always_inline struct plan make_plan(const struct hazard *hazard, u32 as
 			return (struct plan){ .poll_ns = end_ns - age_ns };
 	}
 	return sleeping(best);
+}
+
+/* Whether hardly any gap that begins now lasts beyond 25 us, so that no timer matters. */
+static __always_inline bool is_short(const struct hazard *hazard)
+{
+	u32 mass = hazard->outlooks[hazard->last_size].masses[SHORT_WORD_COUNT - 1];
+
+	return !hazard->age_ns && mass < 1U << (MASS_SHIFT - SHORT_SHARE_SHIFT);
+}
+
+/* The plan in front of a short gap, if it keeps the tick. Worked out anew when the outlook is. */
+static __always_inline bool take_short_plan(struct hazard *hazard, u32 allowed, u32 polls,
+					    struct plan *plan)
+{
+	struct short_plan *known = &hazard->short_plans[hazard->last_size];
+
+	hazard->timer_left_ns = TIME_MAX_NS;
+	if (known->allowed != allowed) {
+		*plan = make_plan(hazard, hazard->asleep, allowed & polls, true, TICK_GUESS_NS);
+		if (plan->stop_tick)
+			return false;
+		*known = (struct short_plan){ plan->poll_ns, allowed, plan->state };
+	}
+	*plan = (struct plan){ .state = known->state, .poll_ns = known->poll_ns };
+	return true;
 }
 
 /*
@@ -513,22 +550,28 @@ static int hazard_select(struct cpuidle_driver *driver, struct cpuidle_device *d
 			/* A task ran, so the gap had ended. */
 			end_gap(hazard, hazard->age_ns, hazard->age_ns, true);
 	}
-	timer_ns = tick_nohz_get_sleep_length(&next_event);
-	hazard->timer_left_ns = positive(timer_ns);
-	/* The tick matters only if it comes before the timer. */
-	has_tick = !tick_stopped && next_event < timer_ns;
 	allowed = allowed_states(driver, device);
 	polls = !!(driver->states[0].flags & CPUIDLE_FLAG_POLLING);
 	hazard->asleep = allowed & ~polls;
 	if (was_priced && is_new_price)
 		look_ahead_again(hazard);
-	if (hazard->asleep)
-		plan = make_plan(hazard, hazard->asleep, allowed & polls, has_tick, positive(next_event));
+	*stop_tick = false;
+	/* Asking for the timer takes longer than all else here. */
+	if (tick_stopped || !hazard->asleep || !is_short(hazard) ||
+	    !take_short_plan(hazard, allowed, polls, &plan)) {
+		timer_ns = tick_nohz_get_sleep_length(&next_event);
+		hazard->timer_left_ns = positive(timer_ns);
+		/* The tick matters only if it comes before the timer. */
+		has_tick = !tick_stopped && next_event < timer_ns;
+		if (hazard->asleep)
+			plan = make_plan(hazard, hazard->asleep, allowed & polls, has_tick,
+					 positive(next_event));
+		/* Stopping the tick takes time, and in front of a timer it changes nothing. */
+		*stop_tick = plan.stop_tick &&
+			     (tick_stopped || next_event == KTIME_MAX || next_event < timer_ns);
+	}
 	if (polls && !plan.state)
 		device->poll_limit_ns = max_t(u64, plan.poll_ns, POLL_MIN_NS);
-	/* Stopping the tick takes time, and in front of a timer it changes nothing. */
-	*stop_tick = plan.stop_tick &&
-		     (tick_stopped || next_event == KTIME_MAX || next_event < timer_ns);
 	return plan.state;
 }
 

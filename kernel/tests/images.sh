@@ -31,10 +31,11 @@ unpack_image() {
         rm ./linux-*-"$kernel"_*.deb)
 }
 
-# Kernels built by tests/debug. Nothing is measured in these, so nothing is judged.
-is_debug() { [ -e "$build/debug/$1/built" ]; }
+# Kernels that built.sh has built, and of these the ones of tests/debug. Nothing is measured there, so nothing is judged.
+is_built() { [ -e "$build/built/$1/built" ]; }
+is_debug() { is_built "$1" && [[ $1 = *-locks || $1 = *-races ]]; }
 
-headers() { if is_debug "$1"; then echo "$build/debug/$1"; else echo "/usr/src/linux-headers-$1"; fi; }
+headers() { if is_built "$1"; then echo "$build/built/$1"; else echo "/usr/src/linux-headers-$1"; fi; }
 
 # Newer kernels check sparse's version with a script that Debian's headers lack.
 has_sparse() {
@@ -46,22 +47,22 @@ has_sparse() {
 # Where the kernel's own governors are, if scripts/kernel-sources got them; or other files of GOVERNOR_SOURCES.
 sources_of_governors() {
     local folder
-    folder=${GOVERNOR_SOURCES:-$build/../kernel-sources/$(cut -d . -f 1,2 <<< "$1")/drivers/cpuidle/governors}
+    folder=$build/../kernel-sources/$(cut -d . -f 1,2 <<< "$1")
+    ! is_built "$1" || folder=$build/built/$1/idlewise-source
+    folder=${GOVERNOR_SOURCES:-$folder/drivers/cpuidle/governors}
     [ -e "$folder/teo.c" ] && echo "$folder"
 }
 
-# patched_governors PATCH: the names of the governors that it changes. Fails if it changes other files.
+# patched_governors PATCH: the names of the governors that it changes. Fails if it changes other files, or none.
 patched_governors() {
     local file governors=()
     while read -r file; do
         case $file in
             */governors/teo.c | */governors/menu.c) governors+=("$(basename "$file" .c)") ;;
-            *)
-                echo "$1 changes $file; only teo.c and menu.c are built as modules, anything else takes a kernel of its own" >&2
-                return 1 ;;
+            *) return 1 ;;
         esac
     done < <(sed -n 's/^+++ \([^[:space:]]*\).*/\1/p' "$1")
-    [ ${#governors[@]} -gt 0 ] || { echo "$1 is no patch for teo.c or menu.c" >&2; return 1; }
+    [ ${#governors[@]} -gt 0 ] || return 1
     echo "${governors[@]}"
 }
 
@@ -74,8 +75,7 @@ add_governors() {
         return 0
     }
     cp "$from"/gov.h "$folder" 2> /dev/null || true
-    cp "$from"/menu.c "$folder"
-    grep -qs '^CONFIG_CPU_IDLE_GOV_TEO=y' "$(of_image "$kernel" config)" || cp "$from/teo.c" "$folder"
+    cp "$from"/{menu,teo}.c "$folder"
     governors=$(patched_governors "$patch") || return 1
     for governor in $governors; do
         if ! patch --silent --output "$folder/patched-$governor.c" "$from/$governor.c" "$patch" > "$folder/said"; then
@@ -87,8 +87,13 @@ add_governors() {
     done
 }
 
+# needs_teo KERNEL FOLDER: whether teo.c is there, and the kernel has none of its own
+needs_teo() { [ -e "$2/teo.c" ] && ! grep -qs '^CONFIG_CPU_IDLE_GOV_TEO=y' "$(of_image "$1" config)"; }
+
 # is_tested KERNEL FOLDER: whether idlewise_governor_test knows what the kernel's teo.c and menu.c in the folder do
-is_tested() { [[ $1 = 6.12.* ]] && [ -z "${GOVERNOR_SOURCES:-}" ] && [ -e "$2/teo.c" ] && [ -e "$2/menu.c" ]; }
+is_tested() {
+    [[ $1 = 6.12[.-]* && $1 != *-patched ]] && [ -z "${GOVERNOR_SOURCES:-}" ] && [ -e "$2/teo.c" ] && [ -e "$2/menu.c" ]
+}
 
 # build_modules KERNEL stock|test RESULTS: works in /tmp, because Kbuild takes no path with spaces or colons. Fails if
 # the compiler or sparse warns.
@@ -103,7 +108,7 @@ build_modules() {
     fi
     make --silent -C "$(headers "$kernel")" M="$folder" W=1 "C=$(has_sparse "$kernel" && echo 2 || echo 0)" \
         "IDLEWISE_TEST=$([ "$flavour" = test ] && echo y)" \
-        "IDLEWISE_TEO=$([ ! -e "$folder/teo.c" ] || echo m)" \
+        "IDLEWISE_TEO=$(needs_teo "$kernel" "$folder" && echo m)" \
         "IDLEWISE_GOVERNOR_TEST=$(is_tested "$kernel" "$folder" && echo m)" \
         "IDLEWISE_TEO_PATCHED=$([ ! -e "$folder/patched-teo.c" ] || echo m)" \
         "IDLEWISE_MENU_PATCHED=$([ ! -e "$folder/patched-menu.c" ] || echo m)" modules 2>&1 |

@@ -46,6 +46,10 @@
 //!   that is priced;
 //! - poll until the end of a word (1.5, 6, 25 or 98 us), and decide again then, for nothing.
 //!
+//! Asking for the next timer takes a kernel longer than all of this. If hardly any gap lasts beyond 25 us, it is not
+//! asked for: the tick is kept, no timer is assumed, and one that does come counts as an event. The plan for such a
+//! gap is worked out once for each outlook.
+//!
 //! A plan's second decision is priced as if it were the last. The cheapest plan wins; if it makes no difference
 //! whether the tick is kept, it is kept, in case the belief is wrong.
 //!
@@ -83,7 +87,7 @@ mod plan;
 mod price;
 
 use self::belief::Belief;
-use self::outlook::Outlook;
+use self::outlook::{MASS_SHIFT, Outlook};
 use self::plan::{POLL_MAX_NS, Plan};
 pub use self::price::Lambda;
 use self::price::{StateCost, TIME_MAX_NS};
@@ -96,9 +100,32 @@ const POLL_MIN_NS: u64 = 200;
 /// A stay that the tick ended and the next decision belong to one gap if no more passed in between. The tick's
 /// handler takes 2 to 4 us.
 const RESUME_MAX_NS: u64 = 20_000;
+/// A gap is expected to be short if less than one in 2^[`SHORT_SHARE_SHIFT`] lasts beyond this many words, 25 us.
+const SHORT_WORD_COUNT: usize = 3;
+const SHORT_SHARE_SHIFT: u32 = 4;
+/// In front of a short gap the timers are not asked for, and the next tick is assumed to be half a period away.
+const TICK_GUESS_NS: u64 = 2_000_000;
 /// The sizes of gaps that have beliefs of their own end below these lengths, in nanoseconds.
 const SIZE_ENDS_NS: [u64; SIZE_COUNT - 1] = [10_000, 100_000, 1_000_000];
 const SIZE_COUNT: usize = 4;
+
+/// What was decided in front of a short gap, and for which states; 0: nothing.
+#[derive(Clone, Copy, Debug)]
+struct ShortPlan {
+    poll_ns: u32,
+    allowed: u16,
+    state: u8,
+}
+
+impl ShortPlan {
+    const NONE: ShortPlan = ShortPlan { poll_ns: 0, allowed: 0, state: 0 };
+}
+
+/// A time, not longer than the longest that counts.
+#[inline(always)]
+fn positive(ns: i64) -> u64 {
+    u64::try_from(ns).unwrap_or(0).min(TIME_MAX_NS)
+}
 
 /// One CPU's governor of expected costs. See the top of `hazard/mod.rs`.
 #[derive(Clone, Debug)]
@@ -117,6 +144,8 @@ pub struct Hazard {
     behind: [u8; SIZE_COUNT],
     /// The polling plan worth considering after each size, as the number of words to poll; 0: none.
     polls: [u8; SIZE_COUNT],
+    /// After each size.
+    short_plans: [ShortPlan; SIZE_COUNT],
     /// The states that could be entered when something was last selected, without the one that polls.
     asleep: u32,
     last_size: u8,
@@ -140,6 +169,7 @@ impl Hazard {
             outlooks: [Outlook::PRIOR; SIZE_COUNT],
             behind: [0; SIZE_COUNT],
             polls: [0; SIZE_COUNT],
+            short_plans: [ShortPlan::NONE; SIZE_COUNT],
             asleep: 0,
             last_size: 0,
             is_open: false,
@@ -147,6 +177,34 @@ impl Hazard {
             timer_left_ns: 0,
             reflected_at_ns: 0,
         }
+    }
+
+    /// Whether a gap that begins now hardly ever lasts beyond 25 us, so that no timer matters.
+    #[inline(always)]
+    fn is_short(&self) -> bool {
+        let outlook = &self.outlooks[usize::from(self.last_size) % SIZE_COUNT];
+        self.age_ns == 0
+            && outlook.masses[SHORT_WORD_COUNT - 1] < 1 << (MASS_SHIFT - SHORT_SHARE_SHIFT)
+    }
+
+    /// The plan in front of a short gap, if it keeps the tick. Worked out anew when the outlook is.
+    #[inline(always)]
+    fn short_plan(&mut self, allowed: u32, can_poll: bool) -> Option<Plan> {
+        let size = usize::from(self.last_size) % SIZE_COUNT;
+        self.timer_left_ns = TIME_MAX_NS;
+        if u32::from(self.short_plans[size].allowed) != allowed {
+            let plan = self.plan(self.asleep, can_poll, Some(TICK_GUESS_NS));
+            if plan.stop_tick {
+                return None;
+            }
+            self.short_plans[size] = ShortPlan {
+                poll_ns: plan.poll_ns as u32,
+                allowed: allowed as u16,
+                state: plan.state as u8,
+            };
+        }
+        let ShortPlan { poll_ns, state, .. } = self.short_plans[size];
+        Some(Plan { state: state.into(), stop_tick: false, poll_ns: poll_ns.into() })
     }
 
     /// Learns from a gap that has ended, by its timer or by an event.
@@ -183,6 +241,7 @@ impl Hazard {
         self.outlooks[size] = outlook;
         self.behind[size] = 0;
         self.polls[size] = self.best_poll(&outlook);
+        self.short_plans[size] = ShortPlan::NONE;
     }
 }
 
@@ -218,28 +277,33 @@ impl Governor for Hazard {
                 self.end_gap(self.age_ns, self.age_ns, true);
             }
         }
-        let timers = context.sleep_length();
-        let positive = |ns: i64| u64::try_from(ns).unwrap_or(0).min(TIME_MAX_NS);
-        self.timer_left_ns = positive(timers.sleep_length_ns);
-        // The tick matters only if it comes before the timer.
-        let is_ticking = !context.tick_stopped && timers.next_event_ns < timers.sleep_length_ns;
-        let tick_left_ns = is_ticking.then(|| positive(timers.next_event_ns));
-
         let allowed = allowed_states(context);
         let polls = u32::from(context.states.get(0).is_polling);
-        let asleep = allowed & !polls;
-        self.asleep = asleep;
-        let plan = match asleep {
-            0 => Plan { state: 0, stop_tick: false, poll_ns: POLL_MAX_NS },
-            _ => self.plan(asleep, allowed & polls != 0, tick_left_ns),
-        };
+        self.asleep = allowed & !polls;
+        let can_poll = allowed & polls != 0;
+        let mut is_needless = false;
+        let mut plan = None;
+        if !context.tick_stopped && self.asleep != 0 && self.is_short() {
+            plan = self.short_plan(allowed, can_poll);
+        }
+        let plan = plan.unwrap_or_else(|| {
+            let timers = context.sleep_length();
+            self.timer_left_ns = positive(timers.sleep_length_ns);
+            // The tick matters only if it comes before the timer.
+            let is_ticking = !context.tick_stopped && timers.next_event_ns < timers.sleep_length_ns;
+            let tick_left_ns = is_ticking.then(|| positive(timers.next_event_ns));
+            // Stopping the tick takes time, and in front of a timer it changes nothing.
+            is_needless = !context.tick_stopped
+                && timers.next_event_ns != FAR_AWAY_NS
+                && timers.next_event_ns >= timers.sleep_length_ns;
+            match self.asleep {
+                0 => Plan { state: 0, stop_tick: false, poll_ns: POLL_MAX_NS },
+                asleep => self.plan(asleep, can_poll, tick_left_ns),
+            }
+        });
         if context.states.get(plan.state).is_polling {
             device.poll_limit_ns = plan.poll_ns.max(POLL_MIN_NS);
         }
-        // Stopping the tick takes time, and in front of a timer it changes nothing.
-        let is_needless = !context.tick_stopped
-            && timers.next_event_ns != FAR_AWAY_NS
-            && timers.next_event_ns >= timers.sleep_length_ns;
         Decision { state: plan.state, stop_tick: plan.stop_tick && !is_needless }
     }
 
@@ -267,6 +331,13 @@ impl Governor for Hazard {
         note(u64::from(self.known_sizes));
         note(u64::from(self.asleep));
         self.polls.iter().chain(&self.behind).for_each(|&number| note(number.into()));
+        for plan in &self.short_plans {
+            note(
+                u64::from(plan.poll_ns) << 24
+                    | u64::from(plan.allowed) << 8
+                    | u64::from(plan.state),
+            );
+        }
         for outlook in &self.outlooks {
             outlook.masses.iter().for_each(|&mass| note(mass.into()));
             outlook.times.iter().for_each(|&time| note(time));
@@ -381,6 +452,65 @@ mod tests {
         context.now_ns = now_ns;
         let decision = governor.select(&context, &mut Device::default());
         assert_eq!(decision, Decision { state: 2, stop_tick: false });
+    }
+
+    /// Gaps of these lengths, with the tick on. Returns how often the timer was asked for, and the last decision.
+    fn ticking(governor: &mut Hazard, now_ns: &mut u64, gaps_ns: &[u64]) -> (u32, Decision) {
+        let states = spr();
+        let mut device = Device::default();
+        let mut calls = 0;
+        let mut decision = Decision { state: 0, stop_tick: false };
+        for gap_ns in gaps_ns {
+            let mut context = Context::new(
+                &states,
+                SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: 1_000_000 },
+            );
+            context.now_ns = *now_ns;
+            decision = governor.select(&context, &mut device);
+            calls += context.sleep_length_calls();
+            let entered = decision.state;
+            device.last_residency_ns = gap_ns + states.get(entered).exit_latency_ns;
+            *now_ns += device.last_residency_ns;
+            let outcome =
+                Outcome { entered, is_overruled: false, got_tick: false, now_ns: *now_ns };
+            governor.reflect(&outcome, &mut device);
+            *now_ns += 50_000;
+        }
+        (calls, decision)
+    }
+
+    #[test]
+    fn asks_for_no_timer_in_front_of_short_gaps() {
+        let (mut governor, mut now_ns) = (Hazard::new(Lambda::QUARTER), 0);
+        let (calls, _) = ticking(&mut governor, &mut now_ns, &[12_000; 64]);
+        assert!(calls > 0, "without a history it asks");
+        let (calls, decision) = ticking(&mut governor, &mut now_ns, &[12_000; 64]);
+        assert_eq!((calls, decision), (0, Decision { state: 2, stop_tick: false }));
+        // The gaps become long: soon it asks, and sleeps deeply.
+        let (calls, decision) = ticking(&mut governor, &mut now_ns, &[20_000_000; 64]);
+        assert!(calls >= 56, "{calls}");
+        assert_eq!(decision, Decision { state: 3, stop_tick: true });
+    }
+
+    /// What it knows of short gaps follows the states that may be entered.
+    #[test]
+    fn a_short_plan_obeys_what_is_allowed_now() {
+        let states = spr();
+        let (mut governor, mut now_ns) = (Hazard::new(Lambda::QUARTER), 0);
+        ticking(&mut governor, &mut now_ns, &[12_000; 128]);
+        let mut context = Context::new(
+            &states,
+            SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: 1_000_000 },
+        );
+        context.now_ns = now_ns;
+        context.disabled = DisabledMask::NONE.with(2);
+        assert_eq!(governor.select(&context, &mut Device::default()).state, 1);
+        assert_eq!(context.sleep_length_calls(), 0);
+        context.disabled = DisabledMask::NONE;
+        assert_eq!(governor.select(&context, &mut Device::default()).state, 2);
+        context.tick_stopped = true;
+        governor.select(&context, &mut Device::default());
+        assert_eq!(context.sleep_length_calls(), 1, "nothing would end a stay that lasts");
     }
 
     #[test]
