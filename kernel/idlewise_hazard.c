@@ -66,9 +66,9 @@
 #define TICK_GUESS_NS		2000000ULL
 #define STEADY_COUNT		15
 
-static unsigned int lambda = 256;
+static unsigned int lambda = 2048;
 governor_choice_param(lambda, LAMBDA_MAX);
-MODULE_PARM_DESC(lambda, "Price of delay, in 1024ths of what polling as long costs (default 256)");
+MODULE_PARM_DESC(lambda, "Price of delay, in 1024ths of what polling as long costs (default 2048)");
 
 struct belief {
 	u64 words[WORD_COUNT];

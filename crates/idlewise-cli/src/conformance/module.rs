@@ -52,10 +52,10 @@ fn compare<G: Governor>(
 }
 
 fn compare_hazard(row_count: u64) {
-    for lambda in [0, 256, 1_024] {
+    for lambda in [0, 256, 2_048, 16_384] {
         let (_folder, library) = library(
             "idlewise_hazard.c",
-            "static unsigned int lambda = 256;",
+            "static unsigned int lambda = 2048;",
             &format!("static unsigned int lambda = {lambda};"),
         );
         compare(&format!("lambda {lambda}"), &library, row_count, |_| {
