@@ -318,6 +318,65 @@ fn played_loads_are_in_the_documentation() {
     assert_golden_between("docs/arena.md", MARKS, &text);
 }
 
+/// The recordings with causes, a line each: costs as shares of the better of menu and teo. Then what each governor comes to.
+#[test]
+fn played_recordings_are_in_the_documentation() {
+    const MARKS: [&str; 2] = ["<!-- causes: `make golden` -->\n", "<!-- causes until here -->\n"];
+    const MACHINES: &str = "spr,icx,milan,skx";
+    const FOLDERS: [&str; 2] = ["kept-apart", "made-with"];
+    let line = |first: &str, columns: &mut dyn Iterator<Item = String>| {
+        let columns = columns.map(|it| format!("  {it:24}")).collect::<String>();
+        format!("{first:15}{columns}").trim_end().to_owned() + "\n"
+    };
+    let (mut text, mut standings) = (String::from("```text\n"), Vec::new());
+    for folder in FOLDERS {
+        let logs = fs::read_dir(root().join("recordings/causes").join(folder)).unwrap();
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+        let mut logs: Vec<String> = logs
+            .map(|entry| format!("recordings/causes/{folder}/{}", name(entry).to_str().unwrap()))
+            .collect();
+        logs.sort();
+        let mut arguments = vec!["replay", "--rank", "--played", "--json", "--machine", MACHINES];
+        arguments.extend(logs.iter().map(String::as_str));
+        let document: serde_json::Value = serde_json::from_str(&idlewise(&arguments)).unwrap();
+        let cells = document["cells"].as_array().unwrap();
+        text += &line(folder, &mut MACHINES.split(',').map(str::to_owned));
+        for of_load in cells.chunk_by(|a, b| a["load"] == b["load"]) {
+            let load = of_load[0]["load"].as_str().unwrap();
+            let costs = of_load.chunk_by(|a, b| a["machine"] == b["machine"]).map(|cells| {
+                cells.iter().map(|cell| percent(cell, "cost_ratio")).collect::<Vec<_>>().join("/")
+            });
+            text += &line(load, &mut { costs });
+        }
+        let count = document["left_out"].as_array().unwrap().len();
+        text += &format!("left out: {count}\n\n");
+        let rows = document["standings"].as_array().unwrap().iter().map(|row| {
+            let of_governor = cells.iter().filter(|cell| cell["governor"] == row["governor"]);
+            let ratios = of_governor.map(|cell| cell["cost_ratio"].as_f64().unwrap());
+            let columns = format!(
+                "{}, {} | {}, {}–{} | {}/{}/{}",
+                percent(row, "throughput_ratio"),
+                percent(row, "throughput_worst_ratio"),
+                percent(row, "cost_ratio"),
+                percent(row, "cost_low_ratio"),
+                percent(row, "cost_high_ratio"),
+                row["won_count"],
+                ratios.filter(|&it| it > 1.05).count(),
+                percent(row, "cost_worst_ratio"),
+            );
+            format!("| `{}` | {columns} |\n", row["governor"].as_str().unwrap())
+        });
+        standings.push(format!(
+            "| {folder}, {} cells | throughput, lowest | cost, 95 % interval | won/lost by 5/highest |\n\
+             | --- | --- | --- | --- |\n{}",
+            cells.len() / 4,
+            rows.collect::<String>(),
+        ));
+    }
+    text = text.trim_end().to_owned() + "\n```\n\n" + &standings.join("\n");
+    assert_golden_between("docs/arena.md", MARKS, &text);
+}
+
 #[test]
 fn the_list_of_workloads_is_in_the_documentation() {
     let mut table = String::from("| workload | what it does |\n| --- | --- |\n");
