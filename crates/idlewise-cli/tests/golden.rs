@@ -348,8 +348,12 @@ fn played_recordings_are_in_the_documentation() {
             });
             text += &line(load, &mut { costs });
         }
-        let count = document["left_out"].as_array().unwrap().len();
-        text += &format!("left out: {count}\n\n");
+        // Each begins with its path.
+        let left_out = document["left_out"].as_array().unwrap().iter().map(|reason| {
+            let path = Path::new(reason.as_str().unwrap().split(':').next().unwrap());
+            path.file_stem().unwrap().to_str().unwrap().to_owned()
+        });
+        text += &format!("left out: {}\n\n", left_out.collect::<Vec<_>>().join(", "));
         let rows = document["standings"].as_array().unwrap().iter().map(|row| {
             let of_governor = cells.iter().filter(|cell| cell["governor"] == row["governor"]);
             let ratios = of_governor.map(|cell| cell["cost_ratio"].as_f64().unwrap());

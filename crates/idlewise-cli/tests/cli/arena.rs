@@ -346,22 +346,17 @@ fn the_recordings_with_causes_are_those_of_their_table() {
     assert_eq!(found, listed);
 }
 
-/// Small ones, since plays take long without optimisation; `scripts/played-loads` plays them all.
+/// Builds and ping-pongs do not; `recordings/README.md` says which, and why.
 #[test]
-fn recordings_with_causes_reproduce_themselves() {
-    let folder = "recordings/causes";
-    let paths = ["made-with/audio", "made-with/desktop", "made-with/shell", "kept-apart/idle"]
-        .map(|name| format!("{folder}/{name}.parquet"));
-    let unfit = format!("{folder}/made-with/unix.parquet");
-    let logs: Vec<&str> = paths.iter().chain([&unfit]).map(String::as_str).collect();
+fn most_recordings_with_causes_reproduce_themselves() {
+    let paths = ["made-with", "kept-apart"].map(|kind| root().join("recordings/causes").join(kind));
+    let logs = paths.iter().flat_map(|path| fs::read_dir(path).unwrap());
+    let logs: Vec<PathBuf> = logs.map(|entry| entry.unwrap().path()).collect();
+    let logs: Vec<&str> = logs.iter().map(|path| path.to_str().unwrap()).collect();
     let document = played(&logs, &["--governor", "menu", "--replicates", "1"]);
-    let left_out = document["left_out"].as_array().unwrap();
-    assert!(
-        left_out.len() == 1 && left_out[0].as_str().unwrap().starts_with(&unfit),
-        "{left_out:?}"
-    );
     let cells = document["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), paths.len());
+    assert_eq!(cells.len() + document["left_out"].as_array().unwrap().len(), logs.len());
+    assert!(cells.len() >= 20, "{}", document["left_out"]);
     assert!(cells.iter().all(|cell| cell["throughput_per_s"].as_f64().unwrap() > 0.0));
 }
 
