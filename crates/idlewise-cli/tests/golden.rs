@@ -328,7 +328,7 @@ fn played_recordings_are_in_the_documentation() {
         let columns = columns.map(|it| format!("  {it:24}")).collect::<String>();
         format!("{first:15}{columns}").trim_end().to_owned() + "\n"
     };
-    let (mut text, mut standings) = (String::from("```text\n"), Vec::new());
+    let mut text = String::from("```text\n");
     for folder in FOLDERS {
         let logs = fs::read_dir(root().join("recordings/causes").join(folder)).unwrap();
         let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
@@ -354,30 +354,30 @@ fn played_recordings_are_in_the_documentation() {
             path.file_stem().unwrap().to_str().unwrap().to_owned()
         });
         text += &format!("left out: {}\n\n", left_out.collect::<Vec<_>>().join(", "));
-        let rows = document["standings"].as_array().unwrap().iter().map(|row| {
+        let heads = ["throughput/lowest", "cost/95 % interval", "won/lost by 5/highest"];
+        text += &line("all", &mut heads.iter().map(|&it| it.to_owned()));
+        for row in document["standings"].as_array().unwrap() {
             let of_governor = cells.iter().filter(|cell| cell["governor"] == row["governor"]);
-            let ratios = of_governor.map(|cell| cell["cost_ratio"].as_f64().unwrap());
-            let columns = format!(
-                "{}, {} | {}, {}–{} | {}/{}/{}",
-                percent(row, "throughput_ratio"),
-                percent(row, "throughput_worst_ratio"),
-                percent(row, "cost_ratio"),
-                percent(row, "cost_low_ratio"),
-                percent(row, "cost_high_ratio"),
-                row["won_count"],
-                ratios.filter(|&it| it > 1.05).count(),
-                percent(row, "cost_worst_ratio"),
-            );
-            format!("| `{}` | {columns} |\n", row["governor"].as_str().unwrap())
-        });
-        standings.push(format!(
-            "| {folder}, {} cells | throughput, lowest | cost, 95 % interval | won/lost by 5/highest |\n\
-             | --- | --- | --- | --- |\n{}",
-            cells.len() / 4,
-            rows.collect::<String>(),
-        ));
+            let lost = of_governor.filter(|cell| cell["cost_ratio"].as_f64().unwrap() > 1.05);
+            let [throughput, lowest, cost, low, high, highest] = [
+                "throughput_ratio",
+                "throughput_worst_ratio",
+                "cost_ratio",
+                "cost_low_ratio",
+                "cost_high_ratio",
+                "cost_worst_ratio",
+            ]
+            .map(|name| percent(row, name));
+            let columns = [
+                format!("{throughput}/{lowest}"),
+                format!("{cost}/{low}–{high}"),
+                format!("{}/{}/{highest}", row["won_count"], lost.count()),
+            ];
+            text += &line(row["governor"].as_str().unwrap(), &mut columns.into_iter());
+        }
+        text += "\n";
     }
-    text = text.trim_end().to_owned() + "\n```\n\n" + &standings.join("\n");
+    text = text.trim_end().to_owned() + "\n```\n";
     assert_golden_between("docs/arena.md", MARKS, &text);
 }
 
