@@ -339,6 +339,15 @@ test-prediction: toolchain ## what `predict` says against what a real kernel the
 	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" BUILD=target/kernel ./kernel/tests/prediction/run target/prediction
 	@IDLEWISE_PREDICTION="$$PWD/target/prediction" IDLEWISE_GOLDEN=rewrite $(CARGO) test --package idlewise-linux --test all prediction::
 
+# Run by hand only: a quarter of an hour on an idle CPU. NAMES='dns build' selects loads of kernel/tests/loads/table.
+.PHONY: record-loads
+record-loads: toolchain ## record the loads of recordings/causes and traces/c-* again, into target/loads (QEMU)
+	@./scripts/setup $(KERNEL_PACKAGES) sqlite3 e2fsprogs
+	@./scripts/setup $(KERNEL_BACKPORTS)
+	@$(CARGO) build --quiet --release --package idlewise-cli
+	@rm -rf target/loads
+	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" BUILD=target/kernel ./kernel/tests/loads/run target/loads $(NAMES)
+
 # Run by hand only: a kernel released tomorrow must not make today's change fail.
 test-kernel-newest: toolchain ## the same with Debian's newest kernel, in a Debian of its own (root, 600 MB of downloads)
 	@./scripts/setup $(BUILD_PACKAGES) debootstrap

@@ -118,12 +118,17 @@ build_modules() {
     $is_clean
 }
 
-# add_idlewise PROGRAM ROOT: with the libraries that it is linked to.
-add_idlewise() {
-    local library
-    strip -o "$2/bin/idlewise" "$1"
-    for library in $(ldd "$1" | grep -o '/[^ ]*'); do install -D "$library" "$2$library"; done
+# add_program PROGRAM ROOT [NAME]: with the libraries that it is linked to. Those of packages that are only unpacked, in
+# $unpacked, go where they would be installed.
+add_program() {
+    local library from=${unpacked:-}
+    strip -o "$2/bin/${3:-$(basename "$1")}" "$1"
+    for library in $(LD_LIBRARY_PATH=${from:+$from/usr/lib/x86_64-linux-gnu} ldd "$1" | grep -o '/[^ ]*'); do
+        install -D "$library" "$2${library#"$from"}"
+    done
 }
+
+add_idlewise() { add_program "$1" "$2" idlewise; }
 
 # add_hz KERNEL ROOT: in the file where idlewise looks for it.
 add_hz() { grep '^CONFIG_HZ=' "$(of_image "$1" config)" > "$2/boot/config-$1"; }

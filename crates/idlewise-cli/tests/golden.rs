@@ -318,6 +318,69 @@ fn played_loads_are_in_the_documentation() {
     assert_golden_between("docs/arena.md", MARKS, &text);
 }
 
+/// The recordings with causes, a line each: costs as shares of the better of menu and teo. Then what each governor comes to.
+#[test]
+fn played_recordings_are_in_the_documentation() {
+    const MARKS: [&str; 2] = ["<!-- causes: `make golden` -->\n", "<!-- causes until here -->\n"];
+    const MACHINES: &str = "spr,icx,milan,skx";
+    const FOLDERS: [&str; 2] = ["kept-apart", "made-with"];
+    let line = |first: &str, columns: &mut dyn Iterator<Item = String>| {
+        let columns = columns.map(|it| format!("  {it:24}")).collect::<String>();
+        format!("{first:15}{columns}").trim_end().to_owned() + "\n"
+    };
+    let mut text = String::from("```text\n");
+    for folder in FOLDERS {
+        let logs = fs::read_dir(root().join("recordings/causes").join(folder)).unwrap();
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+        let mut logs: Vec<String> = logs
+            .map(|entry| format!("recordings/causes/{folder}/{}", name(entry).to_str().unwrap()))
+            .collect();
+        logs.sort();
+        let mut arguments = vec!["replay", "--rank", "--played", "--json", "--machine", MACHINES];
+        arguments.extend(logs.iter().map(String::as_str));
+        let document: serde_json::Value = serde_json::from_str(&idlewise(&arguments)).unwrap();
+        let cells = document["cells"].as_array().unwrap();
+        text += &line(folder, &mut MACHINES.split(',').map(str::to_owned));
+        for of_load in cells.chunk_by(|a, b| a["load"] == b["load"]) {
+            let load = of_load[0]["load"].as_str().unwrap();
+            let costs = of_load.chunk_by(|a, b| a["machine"] == b["machine"]).map(|cells| {
+                cells.iter().map(|cell| percent(cell, "cost_ratio")).collect::<Vec<_>>().join("/")
+            });
+            text += &line(load, &mut { costs });
+        }
+        // Each begins with its path.
+        let left_out = document["left_out"].as_array().unwrap().iter().map(|reason| {
+            let path = Path::new(reason.as_str().unwrap().split(':').next().unwrap());
+            path.file_stem().unwrap().to_str().unwrap().to_owned()
+        });
+        text += &format!("left out: {}\n\n", left_out.collect::<Vec<_>>().join(", "));
+        let heads = ["throughput/lowest", "cost/95 % interval", "won/lost by 5/highest"];
+        text += &line("all", &mut heads.iter().map(|&it| it.to_owned()));
+        for row in document["standings"].as_array().unwrap() {
+            let of_governor = cells.iter().filter(|cell| cell["governor"] == row["governor"]);
+            let lost = of_governor.filter(|cell| cell["cost_ratio"].as_f64().unwrap() > 1.05);
+            let [throughput, lowest, cost, low, high, highest] = [
+                "throughput_ratio",
+                "throughput_worst_ratio",
+                "cost_ratio",
+                "cost_low_ratio",
+                "cost_high_ratio",
+                "cost_worst_ratio",
+            ]
+            .map(|name| percent(row, name));
+            let columns = [
+                format!("{throughput}/{lowest}"),
+                format!("{cost}/{low}–{high}"),
+                format!("{}/{}/{highest}", row["won_count"], lost.count()),
+            ];
+            text += &line(row["governor"].as_str().unwrap(), &mut columns.into_iter());
+        }
+        text += "\n";
+    }
+    text = text.trim_end().to_owned() + "\n```\n";
+    assert_golden_between("docs/arena.md", MARKS, &text);
+}
+
 #[test]
 fn the_list_of_workloads_is_in_the_documentation() {
     let mut table = String::from("| workload | what it does |\n| --- | --- |\n");

@@ -1,111 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Workloads whose speed depends on idle states: `load KIND COUNT`. Each does COUNT operations on two CPUs, prints
- * `KIND COUNT NS`, and is the same in every run. What they compute takes CPU time, not instructions, and pauses:
- * in an emulator that runs one CPU at a time, the others go on meanwhile.
+ * `KIND COUNT NS`, and is the same in every run.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <err.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sched.h>
-#include <stdint.h>
+#include "../load.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
-static uint64_t seed = 1;
-
-static uint64_t random_below(uint64_t bound)
-{
-	seed ^= seed >> 12;
-	seed ^= seed << 25;
-	seed ^= seed >> 27;
-	return (seed * 0x2545f4914f6cdd1dULL >> 33) % bound;
-}
-
-/* From 2^least to 2^(least + octaves) us, evenly in logarithms up to a factor of 2. */
-static long random_ns(int least, int octaves)
-{
-	long ns = 1000L << (least + random_below(octaves));
-
-	return ns + random_below(ns);
-}
-
-static int64_t now_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
-static void compute(long ns)
-{
-	int64_t end = now_ns(CLOCK_THREAD_CPUTIME_ID) + ns;
-
-	while (now_ns(CLOCK_THREAD_CPUTIME_ID) < end)
-		for (int i = 0; i < 4; i++)
-			__builtin_ia32_pause();
-}
-
-static void sleep_ns(long ns)
-{
-	struct timespec span = { ns / 1000000000, ns % 1000000000 };
-
-	nanosleep(&span, NULL);
-}
-
-static void pin(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		err(2, "sched_setaffinity to CPU %d", cpu);
-	prctl(PR_SET_TIMERSLACK, 1);
-	seed = 77 + cpu;
-}
-
-/* Starts a task on a CPU. Returns whether this is it. */
-static int starts(int cpu)
-{
-	pid_t pid = fork();
-
-	if (pid < 0)
-		err(2, "fork");
-	if (!pid)
-		pin(cpu);
-	return !pid;
-}
-
-static void take(int from)
-{
-	char byte;
-
-	if (read(from, &byte, 1) != 1)
-		err(2, "read");
-}
-
-static void give(int to)
-{
-	if (write(to, "", 1) != 1)
-		err(2, "write");
-}
-
-static void make_pipes(int (*pipes)[2], int count)
-{
-	while (count--)
-		if (pipe(pipes[count]))
-			err(2, "pipe");
-}
 
 /* Round trips between two CPUs. How long an answer takes changes from time to time, as habits do. */
 static void pingpong(long count)
@@ -157,17 +60,11 @@ static void chain(long count)
 /* Requests over loopback, with time to think after each answer. */
 static void rpc(long count)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET };
-	socklen_t length = sizeof(address);
-	int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1, connection;
+	struct sockaddr_in address;
+	int listener = listens(&address), connection;
 
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (listener < 0 || bind(listener, (void *)&address, length) || listen(listener, 1) ||
-	    getsockname(listener, (void *)&address, &length))
-		err(2, "listen");
 	if (starts(1)) {
-		connection = accept(listener, NULL, NULL);
-		setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		connection = without_delay(accept(listener, NULL, NULL));
 		for (long i = 0; i < count; i++) {
 			take(connection);
 			compute(random_ns(4, 4));
@@ -175,10 +72,7 @@ static void rpc(long count)
 		}
 		exit(0);
 	}
-	connection = socket(AF_INET, SOCK_STREAM, 0);
-	if (connect(connection, (void *)&address, length))
-		err(2, "connect");
-	setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	connection = connects(&address);
 	for (long i = 0; i < count; i++) {
 		give(connection);
 		take(connection);
@@ -200,12 +94,7 @@ static void periodic(long count)
 	}
 	clock_gettime(CLOCK_MONOTONIC, &at);
 	for (long i = 0; i < count; i++) {
-		at.tv_nsec += 400000;
-		if (at.tv_nsec >= 1000000000) {
-			at.tv_nsec -= 1000000000;
-			at.tv_sec++;
-		}
-		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+		wait_for_next(&at, 400000);
 		compute(random_ns(4, 4));
 	}
 }

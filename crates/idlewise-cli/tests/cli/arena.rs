@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
+use idlewise_trace::causes::{Cause, WorkloadLog};
 use serde_json::Value;
 
 use super::sweep::cells_of;
-use super::{failure, json, stdout};
+use super::{failure, json, root, stdout};
 
 const ONE: [&str; 11] = [
     "replay",
@@ -307,6 +308,56 @@ fn a_recording_is_played_as_predict_plays_it() {
     assert_eq!(spr["cells"][0]["machine"], "spr");
     assert_ne!(figure(&spr, "menu", "cost_uj"), figure(&document, "menu", "cost_uj"));
     refused(&["replay", "--rank", "--played", unfit], "no load is left to play");
+}
+
+/// `kernel/tests/loads/table` lists the recordings with causes, by folder and name with their CPUs.
+#[test]
+fn the_recordings_with_causes_are_those_of_their_table() {
+    let table = fs::read_to_string(root().join("kernel/tests/loads/table")).unwrap();
+    let mut listed: Vec<(String, u32)> = table
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|words| words[1] != "bundled")
+        .map(|words| (format!("{}/{}.parquet", words[1], words[0]), words[2].parse().unwrap()))
+        .collect();
+    listed.sort();
+    let folder = root().join("recordings/causes");
+    let mut found = Vec::new();
+    for kind in ["made-with", "kept-apart"] {
+        for entry in fs::read_dir(folder.join(kind)).unwrap() {
+            let path = entry.unwrap().path();
+            let log = WorkloadLog::open(&path).unwrap();
+            log.check().unwrap();
+            let mut woken_count = 0;
+            log.each_group(&mut |steps| {
+                woken_count += steps.iter().filter(|it| matches!(it.cause, Cause::Task(_))).count();
+            })
+            .unwrap();
+            let metadata = log.metadata;
+            assert!(woken_count > 0, "{}: no task wakes another", path.display());
+            assert_eq!(metadata.lost_event_count, 0, "{}", path.display());
+            assert_eq!(metadata.governor.as_deref(), Some("menu"), "{}", path.display());
+            let name = path.file_name().unwrap().to_str().unwrap();
+            found.push((format!("{kind}/{name}"), metadata.cpu_count));
+        }
+    }
+    found.sort();
+    assert_eq!(found, listed);
+}
+
+/// Builds and ping-pongs do not; `recordings/README.md` says which, and why.
+#[test]
+fn most_recordings_with_causes_reproduce_themselves() {
+    let paths = ["made-with", "kept-apart"].map(|kind| root().join("recordings/causes").join(kind));
+    let logs = paths.iter().flat_map(|path| fs::read_dir(path).unwrap());
+    let logs: Vec<PathBuf> = logs.map(|entry| entry.unwrap().path()).collect();
+    let logs: Vec<&str> = logs.iter().map(|path| path.to_str().unwrap()).collect();
+    let document = played(&logs, &["--governor", "menu", "--replicates", "1"]);
+    let cells = document["cells"].as_array().unwrap();
+    assert_eq!(cells.len() + document["left_out"].as_array().unwrap().len(), logs.len());
+    assert!(cells.len() >= 18, "{}", document["left_out"]);
+    assert!(cells.iter().all(|cell| cell["throughput_per_s"].as_f64().unwrap() > 0.0));
 }
 
 /// Two loads of one name are two loads, and a file sets a workload's parameters.
