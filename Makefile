@@ -339,7 +339,7 @@ test-prediction: toolchain ## what `predict` says against what a real kernel the
 	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" BUILD=target/kernel ./kernel/tests/prediction/run target/prediction
 	@IDLEWISE_PREDICTION="$$PWD/target/prediction" IDLEWISE_GOLDEN=rewrite $(CARGO) test --package idlewise-linux --test all prediction::
 
-# Run by hand only: a quarter of an hour on an idle CPU. NAMES='dns build' selects loads of kernel/tests/loads/table.
+# Run by hand only: it takes 20 minutes. NAMES='dns build' selects loads of kernel/tests/loads/table.
 .PHONY: record-loads
 record-loads: toolchain ## record the loads of recordings/causes and traces/c-* again, into target/loads (QEMU)
 	@./scripts/setup $(KERNEL_PACKAGES) sqlite3 e2fsprogs
