@@ -294,7 +294,7 @@ hazard-kernel: toolchain ## our governor against the kernel's own in QEMU, in co
 	@./scripts/setup $(KERNEL_PACKAGES)
 	@./scripts/setup $(KERNEL_BACKPORTS)
 	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
-	@GOVERNORS='run_ms=100 seeds=3 loads=pingpong,requests,hackbench,periodic,interrupts,idle governors=menu,ladder,teo,idlewise:1,idlewise:2,hazard:256,hazard:2048' \
+	@GOVERNORS='run_ms=100 seeds=3 loads=pingpong,requests,hackbench,periodic,interrupts,idle governors=menu,ladder,teo,hazard:256,hazard:2048' \
 	./kernel/tests/run
 	@./kernel/tests/rows page docs/hazard-kernel.md target/kernel/6.*/governors.log
 
