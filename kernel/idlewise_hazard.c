@@ -486,7 +486,10 @@ static __always_inline bool is_short(const struct hazard *hazard)
 	return !hazard->age_ns && mass < 1U << (MASS_SHIFT - SHORT_SHARE_SHIFT);
 }
 
-/* The plan in front of a short gap, if it keeps the tick. Worked out anew when the outlook is. */
+/*
+ * The plan in front of a short gap, if it keeps the tick. Worked out anew when the outlook is, or
+ * when other states are allowed.
+ */
 static __always_inline bool take_short_plan(struct hazard *hazard, u32 allowed, u32 polls,
 					    struct plan *plan)
 {

@@ -22,16 +22,20 @@ unpack_source() {
     [ "$(cat "$folder/idlewise-version" 2> /dev/null)" != "$version" ] || return 0
     echo "unpacking $tarball" >&2
     rm -rf "$folder" "$folder.part" && mkdir -p "$folder.part"
-    tar --extract --xz --file "$tarball" --directory "$folder.part" --strip-components 1 \
+    # What was built from another version must look old, so that make builds it again.
+    tar --extract --touch --xz --file "$tarball" --directory "$folder.part" --strip-components 1 \
         --exclude='*/drivers/'{gpu,net/*,media}'/*.[ch]' --exclude='*/sound/*.[ch]' --exclude='*.dts*' \
-        --exclude='*.rst' --exclude='*.yaml'
+        --exclude='*.rst' --exclude='*.yaml' || { rm -rf "$folder.part"; return 1; }
     echo "$version" > "$folder.part/idlewise-version"
     mv "$folder.part" "$folder"
 }
 
+# changed_files PATCH
+changed_files() { sed -n 's/^+++ b\/\([^[:space:]]*\).*/\1/p' "$1"; }
+
 # patch_source FROM PATCH TO: a copy with the patch
 patch_source() {
-    local from=$1 patch=$2 to=$3 version
+    local from=$1 patch=$2 to=$3 version file before=$3.patch
     version=$({ cat "$from/idlewise-version" "$patch" 2> /dev/null || true; } | sha256sum)
     [ "$(cat "$to/idlewise-version" 2> /dev/null)" != "$version" ] || [ ! -e "$from/idlewise-version" ] || return 0
     rm -rf "$to" "$to.part"
@@ -39,6 +43,11 @@ patch_source() {
     cp --archive --link "$from" "$to.part" 2> /dev/null || { rm -rf "$to.part" && cp --archive "$from" "$to.part"; }
     rm -f "$to.part/idlewise-version"
     patch --silent --strip 1 --directory "$to.part" < "$patch" || return 1
+    # A file that the patch before this one changed is older now than what was built from it.
+    [ ! -e "$before" ] || while read -r file; do
+        [ ! -e "$to.part/$file" ] || { cp "$to.part/$file" "$to.part/$file.new" && mv "$to.part/$file.new" "$to.part/$file"; }
+    done < <(changed_files "$before")
+    cp "$patch" "$before"
     echo "$version" > "$to.part/idlewise-version"
     mv "$to.part" "$to"
 }

@@ -50,7 +50,7 @@ sources_of_governors() {
     folder=$build/../kernel-sources/$(cut -d . -f 1,2 <<< "$1")
     ! is_built "$1" || folder=$build/built/$1/idlewise-source
     folder=${GOVERNOR_SOURCES:-$folder/drivers/cpuidle/governors}
-    [ -e "$folder/teo.c" ] && echo "$folder"
+    [ -e "$folder/teo.c" ] && [ -e "$folder/menu.c" ] && echo "$folder"
 }
 
 # patched_governors PATCH: the names of the governors that it changes. Fails if it changes other files, or none.

@@ -68,6 +68,8 @@
 //!   residency is entered only if a timer is the reason.
 //! - An event within an exit latency before the timer passes for the timer's.
 //! - The exit latency that is taken off a stay is the table's worst case, so real gaps look shorter than they are.
+//! - With the tick stopped, nothing but an event or a timer ends a stay. If gaps were short until then, it waits in a
+//!   shallow state for however long that takes. menu and teo then take a deep one.
 //! - λ is what it is told. It does not know who waits.
 //!
 //! `kernel/idlewise_hazard.c` is the same algorithm for a kernel, and decides the same.
@@ -103,7 +105,7 @@ const RESUME_MAX_NS: u64 = 20_000;
 /// A gap is expected to be short if less than one in 2^[`SHORT_SHARE_SHIFT`] lasts beyond this many words, 25 us.
 const SHORT_WORD_COUNT: usize = 3;
 const SHORT_SHARE_SHIFT: u32 = 4;
-/// In front of a short gap the timers are not asked for, and the next tick is assumed to be half a period away.
+/// In front of a short gap the timers are not asked for, and the next tick is assumed to be half a period of 250 Hz away.
 const TICK_GUESS_NS: u64 = 2_000_000;
 /// The sizes of gaps that have beliefs of their own end below these lengths, in nanoseconds.
 const SIZE_ENDS_NS: [u64; SIZE_COUNT - 1] = [10_000, 100_000, 1_000_000];
@@ -187,7 +189,8 @@ impl Hazard {
             && outlook.masses[SHORT_WORD_COUNT - 1] < 1 << (MASS_SHIFT - SHORT_SHARE_SHIFT)
     }
 
-    /// The plan in front of a short gap, if it keeps the tick. Worked out anew when the outlook is.
+    /// The plan in front of a short gap, if it keeps the tick. Worked out anew when the outlook is, or when other states
+    /// are allowed.
     #[inline(always)]
     fn short_plan(&mut self, allowed: u32, can_poll: bool) -> Option<Plan> {
         let size = usize::from(self.last_size) % SIZE_COUNT;
