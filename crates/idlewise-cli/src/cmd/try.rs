@@ -53,7 +53,7 @@ each round and on every exit. It stops as soon as the result is clear. Stopping 
 does not raise the error rate: where there is no difference, it finds one in at most 5 % of all \
 tries (--confidence). docs/try.md has the method.
 
-Exit status: 0 if it is decided, whichever is better; 1 if it is undecided after all rounds, \
+Exit status: 0 if the result is clear, whatever it is; 1 if it is not after all rounds, \
 when time is up or on ctrl-c; 2 if COMMAND failed or a setting cannot be changed.";
 
 /// Run your benchmark with and without a setting until it is clear whether that helps
@@ -63,7 +63,7 @@ when time is up or on ctrl-c; 2 if COMMAND failed or a setting cannot be changed
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Try {
-    /// A setting to try: governor=teo, C6=off, C6=off@4-7, latency=10us@4-7, latency=10us; may be repeated
+    /// A setting to try: governor=teo, C6=off, C6=off@4-7, latency=10us@4-7, latency=10us; several are tried together
     #[arg(long, value_name = "SETTING", required = true)]
     set: Vec<Setting>,
 

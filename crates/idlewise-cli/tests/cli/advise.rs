@@ -77,7 +77,7 @@ fn limits_that_nothing_keeps_are_said_with_what_comes_nearest() {
     let text = String::from_utf8(run.stdout).unwrap();
     assert_eq!(run.status.code(), Some(1), "{text}");
     assert!(
-        text.contains("Nothing that was tried surely keeps all limits. latency=2us@0 comes"),
+        text.contains("Nothing that was tried clearly keeps all limits. latency=2us@0 comes"),
         "{text}"
     );
     // With another watt it is feasible.

@@ -226,7 +226,7 @@ impl Advice {
                 self.too_few_slices()
             ),
             Outcome::LeaveAlone if !self.wishes.slos.is_empty() => {
-                "Leave it alone: nothing that was tried surely saves 1 % of the power, and the limits are kept."
+                "Leave it alone: nothing that was tried clearly saves 1 % of the power, and the limits are kept."
                     .to_owned()
             }
             Outcome::LeaveAlone if !is_judged(self.rows[0].event_count, P99) => format!(
@@ -250,7 +250,7 @@ impl Advice {
                     true => format!(", because the recording is too short ({})", self.too_few_slices()),
                     false => String::new(),
                 };
-                format!("Nothing that was tried surely keeps all limits{why}. {nearest}")
+                format!("Nothing that was tried clearly keeps all limits{why}. {nearest}")
             }
         }
     }

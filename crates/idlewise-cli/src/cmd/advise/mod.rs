@@ -78,13 +78,13 @@ Examples:
   sudo idlewise advise --check-profile tuned:latency-performance
   idlewise advise --check-profile cmdline
 
-advise considers latency limits, another governor, disabling a state and a boot parameter, the least \
+advise considers latency limits, another governor, a disabled state and a boot parameter, the least \
 drastic first. It judges each by replaying the recorded idle periods. If the recording says what makes \
 tasks run (record --causes), and a simulation of these tasks matches the recording, it judges by the \
 simulation instead, but not with -d or --cpus. With --slo, it recommends a \
-change that surely stays within the limits; of several, the one that uses the least power. Without --slo, it \
-recommends a change only if it surely reduces cost (energy, plus delay at a price), and neither power nor the \
-longest delays rise. *Surely* means the whole 95 % confidence interval, computed from slices of the recording. \
+change that clearly stays within the limits; of several, the one that uses the least power. Without --slo, it \
+recommends a change only if it clearly reduces cost (energy, plus delay at a price), and neither power nor the \
+longest delays rise. *Clearly* means for the whole 95 % confidence interval, computed from slices of the recording. \
 A change that saves power at the price of longer delays, or the reverse, is shown for you to decide.
 
 Exit status: 0, even if nothing should change; 1 if no change stays within the limits; 2 on bad input, or \
@@ -97,7 +97,7 @@ has none; 1 if one does not work or is not in force, or if that could not be det
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Advise {
-    /// An idle log or a recording (perf.data, trace.dat), or a histogram of `record --histogram`
+    /// An idle log (.parquet), a recording (perf.data, trace.dat) or a file of `record --histogram`
     #[arg(conflicts_with = "duration")]
     log: Option<PathBuf>,
 
@@ -113,11 +113,11 @@ pub struct Advise {
     #[arg(long = "slo", value_name = "pN=TIME", value_delimiter = ',', value_parser = slo, conflicts_with = "lambda_mw")]
     slos: Vec<Slo>,
 
-    /// With --slo, at most this many watts more than now, for all CPUs together
+    /// With --slo, add at most this many watts, for all CPUs together
     #[arg(long, value_name = "W", value_parser = watts)]
     max_watts: Option<f64>,
 
-    /// The machine's name or file [default: recorded]
+    /// The machine to judge for [default: the recorded one]
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
@@ -130,13 +130,13 @@ pub struct Advise {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     hz: Option<u32>,
 
-    /// Without --slo, the price of delay in mW; whatever it is, a change that lengthens the tail is never
-    /// recommended [default: ¼ × polling power]
+    /// Without --slo, a second of delay costs this many mJ; no change that raises the longest delays is recommended
+    /// [default: ¼ of a second of busy-waiting]
     #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
     lambda_mw: Option<Price>,
 
-    /// How to judge [default: predict if the recording says what makes tasks run and a simulation of them matches the
-    /// recording; always replay with -d or --cpus]
+    /// How to judge [default: replay; but predict, without -d and --cpus, if the recording says what makes tasks run and
+    /// a simulation of them matches it]
     #[arg(long, value_name = "JUDGE", value_enum)]
     judge: Option<AskedJudge>,
 

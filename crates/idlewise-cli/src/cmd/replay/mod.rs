@@ -56,14 +56,14 @@ Examples:
   # Four CPUs in one package, which share package C6
   idlewise replay server.parquet --machine spr-pc6 --topology package=0-3
 
-  # What a patch for menu would do, beside the kernel's menu.c as it is
+  # What a patch for menu would do, compared with the unpatched menu.c
   idlewise replay server.parquet --kernel-source ~/linux --governor menu.c \\
       --governor menu.c --patch my.patch
 
   # Every figure, for a program
   idlewise replay server.parquet --json
 
-  # Did the recording kernel's governor decide as ours does?
+  # Did the recorded governor decide as our port of it does?
   idlewise replay server.parquet --check-recorded
 
 Exit status: 0; 1 if --check-recorded found differing decisions (there usually are some) or nothing to compare, \
@@ -72,7 +72,7 @@ or a governor's file crashed, looped or returned an invalid state; 2 on bad inpu
 /// Replay recorded idle gaps under any governor, on any machine's idle states
 ///
 /// Gaps come from the recording; delays are simulated, with the machine's exit latencies, which are
-/// worst cases. λ is the price of delay: at λ=1 a second of delay costs as much as a second of polling.
+/// worst cases. λ is the price of delay: at λ=1 a second of delay costs as much as one of busy-waiting.
 #[derive(clap::Args)]
 #[command(mut_arg(
     "governor",
@@ -81,7 +81,7 @@ or a governor's file crashed, looped or returned an invalid state; 2 on bad inpu
 #[command(
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true,
-    subcommand_help_heading = "Instead of one table for each machine",
+    subcommand_help_heading = "Other forms (without one: a table for each machine)",
     override_usage = "idlewise replay [OPTIONS] [LOGS]...\n       \
                       idlewise replay --compare|--rank [OPTIONS] [LOGS]..."
 )]

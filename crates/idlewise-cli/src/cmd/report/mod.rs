@@ -43,7 +43,7 @@ Examples:
   # Saved measurements: distributions and intervals
   idlewise report halt.json mwait.json -o wakes.html
 
-  # What a patch for menu would do, beside the kernel's menu.c as it is
+  # What a patch for menu would do, compared with the unpatched menu.c
   idlewise report server.parquet --kernel-source ~/linux --governor menu.c \\
       --governor menu.c --patch my.patch
 

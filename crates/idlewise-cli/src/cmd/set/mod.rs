@@ -34,7 +34,7 @@ Examples:
   # At most 10 us to wake up while a benchmark runs
   sudo idlewise set quiet --latency 10us --cpus 4-7 -- taskset -c 4-7 ./benchmark
 
-  # What is set, and by which command; then restore everything that was applied
+  # What is set, and by which command; then undo everything that was applied
   idlewise set status
   sudo idlewise set revert";
 

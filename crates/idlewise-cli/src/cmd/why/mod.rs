@@ -79,7 +79,7 @@ they can and cannot show.
 
 Conditions of --fail-if are judged over all watched CPUs; each that holds is printed. too-deep and \
 too-shallow are shares of all stays, residency:STATE is a share of time, and wake-latency is the \
-longest exit latency among the states entered at least once. '=' can replace '>' and '<', which must be quoted: it \
+longest exit latency among the states entered at least once. '>' and '<' must be quoted; '=' need not be, and \
 means '<' for residency and '>' for the others.
 
 Exit status: 0, even if something is wrong with the idle states; 1 if a condition of --fail-if holds; \
@@ -104,11 +104,11 @@ pub struct Why {
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
-    /// Read sys/ and proc/ below this folder, such as a host's mounts in a container; not a copy, whose counts stand still
+    /// Read sys/ and proc/ below this folder, such as the host's in a container; not a copy, whose counts never change
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
 
-    /// Exit with status 1 if this is true, such as 'too-deep>8%' or 'residency:C6<20%'; several are allowed
+    /// Exit with status 1 if this is true, such as 'too-deep>8%' or 'residency:C6<20%'; may be repeated
     #[arg(long = "fail-if", value_name = "CONDITION", value_parser = condition)]
     conditions: Vec<Condition>,
 
