@@ -30,9 +30,6 @@ unpack_source() {
     mv "$folder.part" "$folder"
 }
 
-# changed_files PATCH
-changed_files() { sed -n 's/^+++ b\/\([^[:space:]]*\).*/\1/p' "$1"; }
-
 # patch_source FROM PATCH TO: a copy with the patch
 patch_source() {
     local from=$1 patch=$2 to=$3 version file before=$3.patch

@@ -47,11 +47,16 @@ has_sparse() {
 # Where the kernel's own governors are, if scripts/kernel-sources got them; or other files of GOVERNOR_SOURCES.
 sources_of_governors() {
     local folder
-    folder=$build/../kernel-sources/$(cut -d . -f 1,2 <<< "$1")
+    folder=$build/../kernel-sources/$(series_of "$1")
     ! is_built "$1" || folder=$build/built/$1/idlewise-source
     folder=${GOVERNOR_SOURCES:-$folder/drivers/cpuidle/governors}
     [ -e "$folder/teo.c" ] && [ -e "$folder/menu.c" ] && echo "$folder"
 }
+
+series_of() { cut -d . -f 1,2 <<< "$1"; }
+
+# changed_files PATCH: with or without the b/ before them
+changed_files() { sed -n 's/^+++ \(b\/\)\?\([^[:space:]]*\).*/\2/p' "$1"; }
 
 # patched_governors PATCH: the names of the governors that it changes. Fails if it changes other files, or none.
 patched_governors() {
@@ -61,7 +66,7 @@ patched_governors() {
             */governors/teo.c | */governors/menu.c) governors+=("$(basename "$file" .c)") ;;
             *) return 1 ;;
         esac
-    done < <(sed -n 's/^+++ \([^[:space:]]*\).*/\1/p' "$1")
+    done < <(changed_files "$1")
     [ ${#governors[@]} -gt 0 ] || return 1
     echo "${governors[@]}"
 }

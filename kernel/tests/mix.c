@@ -4,47 +4,24 @@
  * (evenly in logarithms), computes a little in between, and sometimes ends the other task's wait.
  */
 #define _GNU_SOURCE
-#include <err.h>
+#include "load.h"
+
 #include <math.h>
 #include <poll.h>
-#include <sched.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-static uint64_t seed;
 static double shortest_us = 20.0;
-
-static uint64_t random_below(uint64_t bound)
-{
-	seed ^= seed >> 12;
-	seed ^= seed << 25;
-	seed ^= seed >> 27;
-	return (seed * 0x2545f4914f6cdd1dULL >> 33) % bound;
-}
 
 static double now_s(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec + now.tv_nsec * 1e-9;
+	return now_ns(CLOCK_MONOTONIC) * 1e-9;
 }
 
 static void run(int cpu, double until_s, int from, int to)
 {
 	struct pollfd bell = { .fd = from, .events = POLLIN };
-	cpu_set_t set;
 
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		err(2, "sched_setaffinity to CPU %d", cpu);
-	prctl(PR_SET_TIMERSLACK, 1);
-	seed = 77 + cpu;
+	pin(cpu);
 	while (now_s() < until_s) {
 		/* Habits: a few dozen waits of similar length, as real tasks have. */
 		double typical_us =

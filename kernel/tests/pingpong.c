@@ -1,21 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Round trips over two pipes between a task on CPU 0 and one on CPU 1: `pingpong COUNT`. */
 #define _GNU_SOURCE
-#include <err.h>
-#include <sched.h>
-#include <stdlib.h>
+#include "load.h"
+
 #include <sys/wait.h>
-#include <unistd.h>
-
-static void pin(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		err(2, "sched_setaffinity to CPU %d", cpu);
-}
 
 int main(int argc, char **argv)
 {

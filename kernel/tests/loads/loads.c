@@ -20,6 +20,17 @@
 static long cpu_count;
 static const char *port, *line;
 
+/* Answers what comes from the first pipe through the second, after work of random_ns(least, octaves). */
+static _Noreturn void answers(int (*pipes)[2], long count, int least, int octaves)
+{
+	while (count-- > 0) {
+		take(pipes[0][0]);
+		compute(random_ns(least, octaves));
+		give(pipes[1][1]);
+	}
+	exit(0);
+}
+
 /* A sound card's period of 2.7 ms: one task mixes, another has an effect to apply before the first may go on. */
 static void audio(long count)
 {
@@ -27,14 +38,8 @@ static void audio(long count)
 	struct timespec at;
 
 	make_pipes(pipes, 2);
-	if (starts(1)) {
-		for (long i = 0; i < count; i++) {
-			take(pipes[0][0]);
-			compute(random_ns(5, 2));
-			give(pipes[1][1]);
-		}
-		exit(0);
-	}
+	if (starts(1))
+		answers(pipes, count, 5, 2);
 	clock_gettime(CLOCK_MONOTONIC, &at);
 	for (long i = 0; i < count; i++) {
 		wait_for_next(&at, 2666667);
@@ -71,14 +76,8 @@ static void desktop(long count)
 		}
 		exit(0);
 	}
-	if (starts(1)) {
-		for (long i = 0; i < count; i++) {
-			take(pipes[0][0]);
-			compute(random_ns(8, 2));
-			give(pipes[1][1]);
-		}
-		exit(0);
-	}
+	if (starts(1))
+		answers(pipes, count, 8, 2);
 	clock_gettime(CLOCK_MONOTONIC, &at);
 	for (long i = 0; i < count; i++) {
 		wait_for_next(&at, 16666667);
@@ -95,14 +94,8 @@ static void timeouts(long count)
 	int pipes[2][2];
 
 	make_pipes(pipes, 2);
-	if (starts(1)) {
-		for (long i = 0; i < count; i++) {
-			take(pipes[0][0]);
-			compute(random_ns(4, 4));
-			give(pipes[1][1]);
-		}
-		exit(0);
-	}
+	if (starts(1))
+		answers(pipes, count, 4, 4);
 	for (long i = 0; i < count; i++) {
 		struct pollfd answer = { .fd = pipes[1][0], .events = POLLIN };
 

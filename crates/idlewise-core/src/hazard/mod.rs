@@ -284,30 +284,28 @@ impl Governor for Hazard {
         let polls = u32::from(context.states.get(0).is_polling);
         self.asleep = allowed & !polls;
         let can_poll = allowed & polls != 0;
-        let mut is_needless = false;
-        let mut plan = None;
-        if !context.tick_stopped && self.asleep != 0 && self.is_short() {
-            plan = self.short_plan(allowed, can_poll);
-        }
-        let plan = plan.unwrap_or_else(|| {
+        let is_short = !context.tick_stopped && self.asleep != 0 && self.is_short();
+        let short_plan = if is_short { self.short_plan(allowed, can_poll) } else { None };
+        let plan = short_plan.unwrap_or_else(|| {
             let timers = context.sleep_length();
             self.timer_left_ns = positive(timers.sleep_length_ns);
             // The tick matters only if it comes before the timer.
             let is_ticking = !context.tick_stopped && timers.next_event_ns < timers.sleep_length_ns;
             let tick_left_ns = is_ticking.then(|| positive(timers.next_event_ns));
-            // Stopping the tick takes time, and in front of a timer it changes nothing.
-            is_needless = !context.tick_stopped
-                && timers.next_event_ns != FAR_AWAY_NS
-                && timers.next_event_ns >= timers.sleep_length_ns;
-            match self.asleep {
+            let plan = match self.asleep {
                 0 => Plan { state: 0, stop_tick: false, poll_ns: POLL_MAX_NS },
                 asleep => self.plan(asleep, can_poll, tick_left_ns),
-            }
+            };
+            // Stopping the tick takes time, and in front of a timer it changes nothing.
+            let is_needless = !context.tick_stopped
+                && timers.next_event_ns != FAR_AWAY_NS
+                && timers.next_event_ns >= timers.sleep_length_ns;
+            Plan { stop_tick: plan.stop_tick && !is_needless, ..plan }
         });
         if context.states.get(plan.state).is_polling {
             device.poll_limit_ns = plan.poll_ns.max(POLL_MIN_NS);
         }
-        Decision { state: plan.state, stop_tick: plan.stop_tick && !is_needless }
+        Decision { state: plan.state, stop_tick: plan.stop_tick }
     }
 
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
