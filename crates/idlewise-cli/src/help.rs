@@ -39,9 +39,18 @@ pub struct Cli {
 
 /// Returns the definition of the whole command line.
 pub fn command() -> clap::Command {
-    let command = Cli::command();
+    let command = with_negative_numbers(Cli::command());
     let template = template(&command);
     command.help_template(template)
+}
+
+/// Takes `-3` after an option for its value, so that the message says what values it has.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let of_option = |argument: Arg| match argument.get_long() {
+        Some(_) if argument.get_action().takes_values() => argument.allow_negative_numbers(true),
+        _ => argument,
+    };
+    command.mut_args(of_option).mut_subcommands(with_negative_numbers)
 }
 
 /// Parses the arguments. Also returns the old name in them, if there is one.

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::bundle::{Sums, sum_of};
-use idlewise_report::{shown_in_line, without_secrets};
+use idlewise_report::{shown_in_line, time_words, without_secrets};
 use idlewise_sim::replay::GroupReader;
 use idlewise_trace::causes::{
     CausesError, StepBuilder, WorkloadLog, WorkloadMetadata, WorkloadWriter, convert_causes,
@@ -18,7 +18,7 @@ use idlewise_trace::import::{self, ImportError, Recording};
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
 use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{
-    ConvertError, CpuFacts, FileIdentity, IdleGap, OutputFile, RecordedMachine,
+    ConvertError, CpuFacts, CpuSummary, FileIdentity, IdleGap, OutputFile, RecordedMachine,
     TEXT_BYTE_COUNT_MAX, convert, open_regular, read_small_text_of, show_cpu_list,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -460,13 +460,24 @@ pub fn must_have_gaps<'a>(logs: impl IntoIterator<Item = &'a NamedLog>) -> Resul
     }
 }
 
-/// Says that a log has no gaps. A CPU may have been busy throughout, or idle.
+/// Says that a log has no gaps. A CPU that went idle did not wake up again.
 pub fn no_gaps(name: &str, metadata: &LogMetadata) -> String {
+    if metadata.cpus.is_empty() {
+        return format!("{name}: no CPU was recorded: nothing to judge");
+    }
     let (cpus, span_s) = span(metadata);
-    format!(
-        "{name}: no CPU of {cpus} went idle and woke up again in these {span_s:.1} s, because all were busy (or idle) \
-         throughout, so there is nothing to judge"
-    )
+    let were = if metadata.cpus.len() == 1 {
+        format!("CPU {cpus} was")
+    } else {
+        format!("CPUs {cpus} were")
+    };
+    let is_idle = |cpu: &CpuSummary| cpu.idle_entry_count > 0;
+    let state = match metadata.cpus.iter().filter(|cpu| is_idle(cpu)).count() {
+        0 => "busy",
+        count if count == metadata.cpus.len() => "idle",
+        _ => "either busy or idle",
+    };
+    format!("{name}: {were} {state} all of these {}: nothing to judge", time_words(span_s * 1e9))
 }
 
 /// The CPUs of a log, and how many seconds it is about.

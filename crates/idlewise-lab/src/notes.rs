@@ -1,6 +1,7 @@
 //! What every result says of itself: where decisions, powers and ticks come from, and what is doubtful about them.
 
 use idlewise_report::replay::machine_words;
+use idlewise_report::verdict::FEW_GAP_COUNT;
 use idlewise_report::{Notes, counted};
 use idlewise_sim::{Basis, Machine};
 use idlewise_trace::log::LogMetadata;
@@ -31,16 +32,14 @@ pub fn add_log(notes: &mut Notes, name: &str, log: &LogMetadata, conditions: Con
     notes.doubts_of(&log.doubts);
 }
 
-/// Says that a log has few gaps: each of them then decides a percent or more of what is said of governors, and the longest
-/// alone decides the 99th percentile.
+/// Says that a log has few gaps.
 pub fn add_gap_count(notes: &mut Notes, name: &str, log: &LogMetadata) {
-    const FEW: u64 = 100;
     match log.cpus.iter().map(|cpu| cpu.gap_count).sum() {
         0 => notes.doubt(format!("no gaps in {name}; it says nothing about governors")),
-        count @ ..FEW => notes.doubt(format!(
+        count @ ..FEW_GAP_COUNT => notes.doubt(format!(
             "only {} in {name}; that is too few to judge governors by, so record for longer",
             counted(count, "gap")
         )),
-        FEW.. => {}
+        FEW_GAP_COUNT.. => {}
     }
 }

@@ -6,6 +6,7 @@ use idlewise_sim::contest::{Entry, Price, Shape};
 
 use crate::columns::{GOVERNOR, LOG, MACHINE};
 use crate::statistics::{Groups, estimate, median};
+use crate::verdict::InUse;
 use crate::{Column, Table, Value, counted};
 
 /// A cell counts as lost if its regret is this much above the better of the references.
@@ -185,17 +186,24 @@ pub fn standing_table(title: &str, standings: &[Standing]) -> Table {
 }
 
 /// Who wins, in a sentence. `None` if nobody has a regret.
-pub fn verdict(standings: &[Standing]) -> Option<String> {
+pub fn verdict(standings: &[Standing], in_use: &InUse) -> Option<String> {
     let mut alls = standings.iter().filter(|it| it.lambda.is_none());
     let first = alls.next()?;
     let others: Vec<&Standing> = alls.collect();
-    let is_reference = |it: &&&Standing| REFERENCES.as_flattened().contains(&&*it.governor);
-    // Beside the winner: menu and teo, or whatever comes next.
+    let used = in_use
+        .nearest(std::iter::once(&*first.governor).chain(others.iter().map(|it| &*it.governor)));
+    let is_used = |it: &Standing| used == Some(&*it.governor);
+    let is_reference =
+        |it: &&&Standing| REFERENCES.as_flattened().contains(&&*it.governor) || is_used(it);
+    // Beside the winner: menu, teo and the one in use, or whatever comes next.
     let mut beside: Vec<&Standing> = others.iter().filter(is_reference).copied().collect();
     if beside.is_empty() {
         beside.extend(others.first());
     }
-    let shown = |it: &Standing| format!("{} {:.1} %", it.governor, it.mean * 100.0);
+    let shown = |it: &Standing| {
+        let role = if is_used(it) { format!(" ({})", in_use.role()) } else { String::new() };
+        format!("{}{role} {:.1} %", it.governor, it.mean * 100.0)
+    };
     let mut text = format!("Least mean regret: {}", shown(first));
     if !beside.is_empty() {
         let beside: Vec<String> = beside.into_iter().map(shown).collect();
@@ -318,11 +326,17 @@ pub(crate) mod tests {
         let mine: Vec<&str> = csv.lines().nth(1).unwrap().split(',').collect();
         let number = |index: usize| mine[index].parse::<f64>().unwrap();
         assert_eq!((mine[0], mine[1], mine[2], mine[7], mine[8]), ("mine", "all", "2", "1", "1"));
-        let said = verdict(&standings(&cells)).unwrap();
+        let said = verdict(&standings(&cells), &InUse::default()).unwrap();
         assert_eq!(
             said,
-            "Least mean regret: mine 15.0 %; menu 30.0 %, teo 35.0 %. It beats both menu and teo in 1 of 2 cells, and \
+            "Least mean regret: mine 15.0 %; menu (the kernel's default) 30.0 %, teo 35.0 %. It beats both menu and teo in 1 of 2 cells, and \
              loses by more than 2 points in 1."
+        );
+        let in_use = InUse { name: "mine".into(), exact: "mine".into(), is_recorded: true };
+        let said = verdict(&standings(&cells), &in_use).unwrap();
+        assert!(
+            said.starts_with("Least mean regret: mine (in use) 15.0 %; menu 30.0 %, teo"),
+            "{said}"
         );
         // The mean, and the worst loss.
         assert!((number(3) - 0.15).abs() < 1e-9 && (number(9) - 0.1).abs() < 1e-9, "{csv}");

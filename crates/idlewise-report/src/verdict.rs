@@ -9,8 +9,12 @@ use idlewise_sim::Basis;
 use idlewise_sim::contest::{Price, Role};
 use idlewise_sim::replay::Delays;
 
-use crate::Statement;
 use crate::replay::{Outcome, groups, machine_words, reference_price, span_words, words};
+use crate::{Statement, counted};
+
+/// With fewer gaps, each of them decides a percent or more of what is said of governors, and the longest alone decides
+/// the 99th percentile.
+pub const FEW_GAP_COUNT: u64 = 100;
 
 /// The governor in use while logs were recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +36,16 @@ impl Default for InUse {
 impl InUse {
     /// The governor of a replay that is this one, or nearest to it.
     fn among<'o, 'a>(&self, governors: &[&'o Outcome<'a>]) -> Option<&'o Outcome<'a>> {
-        let find = |is_it: &dyn Fn(&str) -> bool| {
-            governors.iter().copied().find(|outcome| is_it(&outcome.governor))
-        };
+        let nearest = self.nearest(governors.iter().map(|outcome| &*outcome.governor))?;
+        governors.iter().copied().find(|outcome| outcome.governor == nearest)
+    }
+
+    /// The name that is this one's, or nearest to it.
+    pub(crate) fn nearest<'n>(
+        &self,
+        names: impl Iterator<Item = &'n str> + Clone,
+    ) -> Option<&'n str> {
+        let find = |is_it: &dyn Fn(&str) -> bool| names.clone().find(|name| is_it(name));
         let is_version = |name: &str| {
             let version = name.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix('-'));
             version.is_some_and(|version| !version.contains('+'))
@@ -239,6 +250,10 @@ impl<'o, 'a> Judged<'o, 'a> {
                 }
             }
         };
+        if base.tally.gap_count < FEW_GAP_COUNT {
+            let few = counted(base.tally.gap_count, "gap");
+            text += &format!(" But {few}: too few to judge by.");
+        }
         if !self.was_replayed && in_use.is_recorded {
             text +=
                 &format!(" {0} was in use, but was not replayed: add --governor {0}.", in_use.name);

@@ -101,9 +101,7 @@ impl Diff {
         let choices = self.choices(named, &in_use)?;
         governors::must_decide(&choices)?;
         let machines = self.shared.machines(&choices)?;
-        if !self.shared.json && !self.shared.csv {
-            must_have_gaps(&logs)?;
-        }
+        must_have_gaps(&logs)?;
         let on = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
         let targets = &on.targets;
         let differences = self.differences(&logs, targets, &choices)?;

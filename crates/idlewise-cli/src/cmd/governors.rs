@@ -60,9 +60,10 @@ impl Governors {
             out.json(SCHEMA, &json!({"governors": rows.collect::<Vec<Value>>()}))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let width = TextStyle::for_stdout().width.saturating_sub(INDENT).max(40);
+        let all = TextStyle::for_stdout().width;
+        let width = all.saturating_sub(INDENT).max(30);
         for (role, rows) in groups() {
-            writeln!(out, "{}:", title(role))?;
+            writeln!(out, "{}:", wrap(title(role), all.saturating_sub(1), 0))?;
             for (name, meaning) in rows {
                 // `wrap` cannot start the first line at another column, so it wraps without the name.
                 let meaning = wrap(meaning, width, 0).replace('\n', &format!("\n{:INDENT$}", ""));

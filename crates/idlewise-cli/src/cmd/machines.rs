@@ -93,7 +93,8 @@ impl Machines {
                 machine.id.contains(&wanted) || machine.title.to_lowercase().contains(&wanted)
             });
             if machines.is_empty() {
-                return Err(bundled::unknown_machine(name));
+                // `recorded` is a machine wherever there is a recording.
+                bundled::machine(name)?;
             }
         }
         Ok(machines)

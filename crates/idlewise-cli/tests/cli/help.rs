@@ -41,6 +41,20 @@ fn no_line_of_a_list_is_longer_than_a_hundred_columns() {
     }
 }
 
+/// clap took them for options, and proposed `-- -3`.
+#[test]
+fn a_negative_number_is_a_value() {
+    for (arguments, expected) in [
+        (&["replay", "--lambda-mw", "-3"][..], "from 0 to"),
+        (&["record", "--duration", "-5"], "'-5' for '--duration"),
+        (&["advise", "x.dat", "--max-watts", "-1.5"], "'-1.5' for '--max-watts"),
+    ] {
+        let (status, message) = failure(arguments);
+        assert!(status == Some(2) && message.contains(expected), "{message}");
+        assert!(!message.contains("-- -"), "{message}");
+    }
+}
+
 #[test]
 fn a_misspelt_command_gets_a_hint() {
     for (line, meant) in [

@@ -248,10 +248,16 @@ fn few_gaps_are_a_doubt() {
         let text = stdout(command);
         assert!(text.contains("only 1 gap in busy"), "{text}");
     }
+    let verdict = stdout(&["replay", &log, "--machine", "spr"]);
+    assert!(verdict.contains("But 1 gap: too few to judge by."), "{verdict}");
     let compared = stdout(&["replay", "--compare", &log, "--machine", "spr"]);
     assert!(compared.contains("take the same course in the only gap."), "{compared}");
     let document = json(&["replay", &log, "--machine", "spr", "--json"]);
     assert!(document["doubts"].to_string().contains("too few to judge governors by"), "{document}");
     let (_folder, log) = busy(100);
     assert!(!stdout(&["info", &log, "--doubts"]).contains("only"), "a hundred are enough");
+    assert!(
+        !stdout(&["replay", &log, "--machine", "spr"]).contains("too few"),
+        "a hundred are enough"
+    );
 }

@@ -122,6 +122,13 @@ fn json_has_base_units_and_null() {
     assert_eq!(one["doubts"].as_array().unwrap().len(), 1);
 }
 
+/// It proposed 'recorded' for 'recorded'.
+#[test]
+fn the_recorded_machine_needs_a_recording() {
+    let (status, message) = crate::failure(&["machines", "recorded"]);
+    assert!(status == Some(2) && message.contains("no recording says which machine"), "{message}");
+}
+
 #[test]
 fn an_unknown_name_suggests_the_nearest() {
     let (status, error) = failure(&["machines", "skz"]);

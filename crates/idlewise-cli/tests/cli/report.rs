@@ -572,10 +572,12 @@ fn a_log_without_gaps_is_refused_by_all() {
         &["report", "--format", "mail"],
         &["advise"],
         &["lab", "simulate", "spr"],
+        &["replay", "--json"],
+        &["replay", "--rank", "--csv"],
+        &["replay", "--compare", "--json"],
     ] {
-        assert_refused(
-            &[command, &[log]].concat(),
-            &["busy: no CPU of 0-3 went idle", "busy (or idle)"],
-        );
+        let arguments = [command, &[log]].concat();
+        assert_refused(&arguments, &["busy: CPUs 0-3 were busy", ": nothing to judge"]);
+        assert!(crate::failure(&arguments).1.lines().all(|line| line.len() <= 100));
     }
 }

@@ -107,7 +107,7 @@ impl Tail {
         self.before_ns as f64 + self.change_ns.high().unwrap_or(0.0)
     }
 
-    /// `p99 1 us → 290 us`.
+    /// `p99 1 µs → 290 µs`.
     fn text(self) -> String {
         let mut text =
             format!("{} {} → {}", self.name(), time(self.before_ns as f64), time(self.ns as f64));
@@ -488,9 +488,9 @@ pub(super) fn power(power_mw: f64) -> String {
     if mw < 1_000.0 { format!("{sign}{mw:.0} mW") } else { format!("{sign}{:.2} W", mw / 1e3) }
 }
 
-fn time(ns: f64) -> String {
+pub(super) fn time(ns: f64) -> String {
     if ns < 1e7 {
-        format!("{} us", (ns / 100.0).round() / 10.0)
+        format!("{} µs", (ns / 100.0).round() / 10.0)
     } else {
         format!("{:.1} ms", ns / 1e6)
     }

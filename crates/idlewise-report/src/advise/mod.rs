@@ -22,7 +22,9 @@ use idlewise_sim::replay::Delays;
 use serde_json::json;
 
 pub use self::columns::columns;
-use self::judgement::{BEYOND_COUNT_MIN, Judge, P99, Side, interval, is_judged, percent, power};
+use self::judgement::{
+    BEYOND_COUNT_MIN, Judge, P99, Side, interval, is_judged, percent, power, time,
+};
 pub use self::judgement::{Estimate, Judgement};
 use crate::notes::wrap;
 use crate::statistics::RUN_COUNT_MIN;
@@ -35,6 +37,8 @@ mod judgement;
 const GAIN_MIN: f64 = 0.01;
 /// The longest delay.
 const WORST: f64 = 1.0;
+/// Better in one thing for sure, perhaps worse in another, and no other trade is better than it in all.
+const TRADE: &str = "trade";
 /// So many trades are spelled out as choices. The table shows all.
 const CHOICE_COUNT_MAX: usize = 3;
 /// The least drastic candidate that gains this share of the most is recommended.
@@ -184,8 +188,7 @@ impl Advice {
                 "with {}, fewer than {BEYOND_COUNT_MIN} are expected beyond p{}, so a longer recording may show longer \
                  delays",
                 counted(event_count, "wake event"),
-                // 99.9 rather than 99.90000000000001.
-                (slo.ratio * 1e8).round() / 1e6
+                per_cent(slo.ratio)
             )
         });
         few.iter().for_each(|few| notes.doubt(few));
@@ -262,7 +265,7 @@ impl Advice {
     fn effect(&self, row: &Judgement) -> String {
         let mut text = match row.tails.is_empty() {
             true => "Delay p99 - → -".to_owned(),
-            false => format!("Delay {}", row.tail_text(|_| true)),
+            false => format!("Delay {}{}", self.limited_text(row), row.tail_text(|_| true)),
         };
         if let Some(change) = row.power_change_mw {
             text += &format!(", power {} ({})", power(change.value), interval(change, power));
@@ -273,20 +276,31 @@ impl Advice {
         text + "."
     }
 
+    /// What has a limit and is no tail: `p50 2 µs → 3 µs, `.
+    fn limited_text(&self, row: &Judgement) -> String {
+        let delays = self.rows[0].slo_delays.iter().zip(&row.slo_delays);
+        let limited = self.wishes.slos.iter().zip(delays);
+        limited
+            .filter(|(slo, _)| !row.tails.iter().any(|tail| tail.ratio == slo.ratio))
+            .map(|(slo, (before, after))| {
+                let name = if slo.ratio == WORST {
+                    "worst".to_owned()
+                } else {
+                    format!("p{}", per_cent(slo.ratio))
+                };
+                format!("{name} {} → {}, ", time(before.value), time(after.value))
+            })
+            .collect()
+    }
+
     /// Returns the indices of the trades that nobody asked for: none is beaten by another in both power and delay.
     /// The cheapest at the price of delay come first.
     pub fn choices(&self) -> Vec<usize> {
         if !self.wishes.slos.is_empty() || !is_judged(self.rows[0].event_count, P99) {
             return Vec::new();
         }
-        let trades: Vec<usize> = (1..self.rows.len())
-            .filter(|&at| self.rows[at].keeps(&self.wishes) && self.rows[at].is_trade())
-            .collect();
-        let is_beaten = |at: usize| {
-            let others = trades.iter().filter(|other| **other != at);
-            others.copied().any(|other| self.rows[at].is_beaten_by(&self.rows[other], other < at))
-        };
-        let mut kept: Vec<usize> = trades.iter().copied().filter(|at| !is_beaten(*at)).collect();
+        let mut kept: Vec<usize> =
+            (1..self.rows.len()).filter(|&at| self.rows[at].verdict == TRADE).collect();
         let cost = |at: &usize| self.rows[*at].cost_change.map_or(0.0, |change| change.value);
         kept.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
         kept.iter().map(|at| at - 1).collect()
@@ -443,6 +457,11 @@ impl Advice {
     }
 }
 
+/// 99.9 rather than 99.90000000000001.
+fn per_cent(ratio: f64) -> f64 {
+    (ratio * 1e8).round() / 1e6
+}
+
 /// Chooses, and says of each row why it is not chosen.
 fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
     let before_mw = rows[0].power_mw;
@@ -454,16 +473,24 @@ fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
             (false, _) if row.seems_to_keep(wishes) => "may exceed a limit",
             (false, _) => "exceeds a limit",
             _ if index == 0 => "",
-            (true, _) if wishes.slos.is_empty() && row.is_trade() => "trade",
-            (true, _) if is_limited && !row.has_intervals() => "perhaps within the limits",
+            (true, _) if wishes.slos.is_empty() && row.is_trade() => TRADE,
+            (true, _) if is_limited && !row.has_intervals() => "perhaps keeps limits",
+            (true, Some(_)) if is_limited => "keeps limits, saves power",
             (true, Some(_)) => "pays",
-            (true, None) if !keeps_now => "within the limits",
+            (true, None) if !keeps_now => "keeps limits",
             (true, None) if wishes.slos.is_empty() && row.power_side() == Side::Worse => {
                 "costs power, tail no better"
             }
             (true, None) => "no certain gain",
         };
     }
+    let trades: Vec<usize> = (0..rows.len()).filter(|&at| rows[at].verdict == TRADE).collect();
+    let is_beaten = |at: usize| {
+        let others = trades.iter().filter(|other| **other != at);
+        others.copied().any(|other| rows[at].is_beaten_by(&rows[other], other < at))
+    };
+    let beaten: Vec<usize> = trades.iter().copied().filter(|at| is_beaten(*at)).collect();
+    beaten.into_iter().for_each(|at| rows[at].verdict = "trade, another is better");
     // Too few events have no tail to judge, and only a limit says that it does not matter.
     let is_tail_unknown =
         wishes.slos.is_empty() && keeps_now && !is_judged(rows[0].event_count, P99);

@@ -40,7 +40,7 @@ fn recommends_the_least_drastic_of_those_that_gain_alike() {
     let advice = advice(&candidates, priced(0.0));
     assert_eq!(*advice.outcome(), Outcome::Change(1));
     let sentence = advice.sentence();
-    let expected = "Recommended: latency=2us. Delay p99 290 us → 2 us, worst 290 us → 2 us, power −100 mW (−100 mW to \
+    let expected = "Recommended: latency=2us. Delay p99 290 µs → 2 µs, worst 290 µs → 2 µs, power −100 mW (−100 mW to \
                     −100 mW), \
                     cost −10.0 % (−10.0 % to −10.0 %).";
     assert_eq!(sentence, expected);
@@ -85,8 +85,8 @@ fn a_trade_is_shown_with_both_prices_and_not_recommended() {
     let text = advice.to_text(&TextStyle::default());
     assert!(text.starts_with("Leave it alone"), "the answer comes first: {text}");
     assert!(!text.contains("Recommended") && !text.contains("Refuted"), "{text}");
-    let line = "- governor=teo: power −300 mW (−300 mW to −300 mW), but delay p99 1 us → 290 us, \
-                worst 1 us → 290 us";
+    let line = "- governor=teo: power −300 mW (−300 mW to −300 mW), but delay p99 1 µs → 290 µs, \
+                worst 1 µs → 290 µs";
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(joined.contains(line), "{text}");
     assert!(joined.contains("What would change this verdict: - a limit on delay"), "{text}");
@@ -112,7 +112,7 @@ fn what_gets_worse_is_on_the_side_of_the_price() {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (_, choice) = text.split_once("- latency=2us: ").expect(&text);
     let (gain, price) = choice.split_once(", but").expect(&text);
-    assert!(gain.contains("p99 235 us → 158 us") && !gain.contains("worst"), "{text}");
+    assert!(gain.contains("p99 235 µs → 158 µs") && !gain.contains("worst"), "{text}");
     assert!(price.starts_with(" delay worst 16.0 ms → 329.0 ms"), "{text}");
 }
 
@@ -145,7 +145,7 @@ fn a_longer_delay_beyond_the_99th_percentile_is_a_price() {
     let advice = advice_beside(&before, &candidates, priced(0.0));
     assert_eq!((advice.outcome(), advice.choices().len()), (&Outcome::LeaveAlone, 1));
     let text = advice.rows[1].choice();
-    assert!(text.ends_with("but delay worst 2 us → 290 us"), "{text}");
+    assert!(text.ends_with("but delay worst 2 µs → 290 µs"), "{text}");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn with_few_slices_no_limit_is_kept_for_sure() {
     let advice = advice_beside(&short(&[2_000, 290_000], 1e6), &candidates, wishes);
     // Both keep it in the estimate; the second costs less.
     assert_eq!(*advice.outcome(), Outcome::Infeasible(Some(1)));
-    assert_eq!(advice.rows[1].verdict, "perhaps within the limits");
+    assert_eq!(advice.rows[1].verdict, "perhaps keeps limits");
     let said = advice.sentence();
     assert!(
         said.contains(
@@ -284,6 +284,16 @@ fn with_few_slices_no_limit_is_kept_for_sure() {
         ),
         "{said}"
     );
+}
+
+/// The sentence named p99 and the longest delay only, whatever the limit was of.
+#[test]
+fn a_limit_that_is_no_tail_has_its_figures_in_the_sentence() {
+    let candidates = [candidate("latency=2us", Step::LatencyLimit, slices(&[2_000], |_| 9e5))];
+    let slos = vec![Slo { ratio: 0.5, limit_ns: 50_000 }];
+    let advice = advice(&candidates, Wishes { slos, ..Wishes::default() });
+    let expected = "Recommended: latency=2us. Delay p50 2 µs → 2 µs, p99 290 µs → 2 µs, worst";
+    assert!(advice.sentence().starts_with(expected), "{}", advice.sentence());
 }
 
 /// A longer recording of the same load had a longer delay than the limit, and this said nothing of it.

@@ -88,6 +88,9 @@ const SHOWN: [&str; 9] = [
     "lost_uj",
 ];
 
+/// Those of them that a reader adds up.
+const ENERGIES: [&str; 4] = ["energy_change_uj", "cost_change_uj", "saved_uj", "lost_uj"];
+
 /// Returns every group of every difference, for CSV and JSON.
 pub fn group_rows(differences: &[Difference<'_>]) -> Table {
     let groups = differences.iter().flat_map(|difference| {
@@ -123,7 +126,7 @@ pub fn by_log_table(differences: &[&Difference<'_>]) -> Table {
 }
 
 fn shown<'a>(title: &str, groups: impl Iterator<Item = DiffGroup<'a>>) -> Table {
-    Table::new(title, &group_columns(), groups).select(&SHOWN)
+    Table::new(title, &group_columns(), groups).select(&SHOWN).one_unit(&ENERGIES)
 }
 
 fn all<'a>(difference: &'a Difference<'_>, group: &str) -> DiffGroup<'a> {

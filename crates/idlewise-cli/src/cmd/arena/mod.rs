@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use idlewise_lab::notes::{add_governors, add_log, add_machine};
-use idlewise_lab::target::{AskedMachines, Conditions, Targets};
+use idlewise_lab::target::{AskedMachines, Conditions, Targets, in_use};
 use idlewise_report::arena::{cell_table, standing_table, standings, verdict};
 use idlewise_report::{Notes, TextStyle, arena_plot, counted, wrap};
 use idlewise_sim::Basis;
@@ -184,9 +184,7 @@ impl Arena {
         let plot = plot.transpose()?;
         let machines = AskedMachines::new(&self.machines, &choices, &[], &[])?;
         let logs = open_logs(&self.logs, self.unpacking)?;
-        if !self.json && !self.csv {
-            must_have_gaps(&logs)?;
-        }
+        must_have_gaps(&logs)?;
         let on = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
         let targets = &on.targets;
         let store = self.store.as_deref().map(storage::at).transpose()?.map(CellStore::new);
@@ -275,7 +273,7 @@ impl Arena {
             counted(targets.len(), "machine"),
             self.shapes.iter().map(|shape| shape.name()).collect::<Vec<_>>().join(", "),
         );
-        if let Some(verdict) = verdict(&standings) {
+        if let Some(verdict) = verdict(&standings, &in_use(logs, None)) {
             writeln!(out, "{}\n", wrap(&verdict, style.width, 2))?;
         }
         let table = standing_table(&title, &standings);

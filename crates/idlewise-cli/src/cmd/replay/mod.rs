@@ -153,9 +153,7 @@ impl Replay {
             return recorded::write(&logs, &self, &on, &choices, path);
         }
         let logs = self.shared.open_logs()?;
-        if !self.shared.json && !self.shared.csv {
-            must_have_gaps(&logs)?;
-        }
+        must_have_gaps(&logs)?;
         let choices = self.governors.with_in_use(choices, &logs);
         let machines = self.shared.machines(&choices)?;
         let Targets { targets, assumed } = machines.on_logs(&logs, &MACHINES_DEFAULT)?;
