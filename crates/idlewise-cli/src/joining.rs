@@ -14,7 +14,7 @@ use crate::screen;
 pub struct Joining {
     /// Which CPUs form a core, module, cluster or package, for machines whose CPUs share idle states.
     ///
-    /// Groups of a level are separated by /, levels by ;, such as 'package=0-7/8-15;core=0,8/1,9'. In a file,
+    /// Separate groups with '/' and levels with ';', as in 'package=0-7/8-15;core=0,1/2,3'. In a file,
     /// write one level per line. Recordings made by `idlewise record` contain it.
     #[arg(long, hide_short_help = true, value_name = "GROUPS|FILE")]
     topology: Option<String>,

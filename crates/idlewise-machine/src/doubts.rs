@@ -65,7 +65,7 @@ impl MachineDoubt {
             Self::PowerAssumed { .. }
             | Self::RunningPowerAssumed { .. }
             | Self::PowerUnsourced(_)
-            | Self::SharedPowerUnsourced(_) => "Energy: assumed powers",
+            | Self::SharedPowerUnsourced(_) => "Energy: assumed power",
             Self::PowerUnchecked(_) => "Energy: powers quoted second-hand",
             Self::PowerZero(_) => "Energy: powers that are zero by construction",
             Self::SharedPowerUnknown(_) => "Energy: without what CPUs share",

@@ -91,7 +91,7 @@ struct Based {
 ///      Doubts:\n- the trace has no timer events; record timer:* (2 times)\n"
 /// );
 /// let notes = notes.in_form(NotesForm::Line);
-/// let line = "Energy: assumed powers · the trace has no timer events · details: --doubts\n";
+/// let line = "Energy: assumed power · the trace has no timer events · details: --doubts\n";
 /// assert_eq!(notes.to_text(80), line);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,8 +101,8 @@ pub struct Notes {
     form: NotesForm,
 }
 
-/// What the line says of assumed powers, whoever says it.
-const ASSUMED_POWERS: &str = "Energy: assumed powers";
+/// What the line says of assumed power, whoever says it.
+const ASSUMED_POWERS: &str = "Energy: assumed power";
 /// A doubt without a name of its own is cut here in the line.
 const BRIEF_CHARS_MAX: usize = 48;
 
@@ -414,7 +414,7 @@ mod tests {
         notes.doubt(format!("odd {}", "and odder ".repeat(20)));
         assert_eq!(
             line(&notes),
-            "Energy: assumed powers · lost events: 3 · odd and odder and odder and odder and odder and… ·\n  \
+            "Energy: assumed power · lost events: 3 · odd and odder and odder and odder and odder and… ·\n  \
              details: --doubts\n"
         );
         let narrow = notes.clone().in_form(NotesForm::Line).to_text(24);

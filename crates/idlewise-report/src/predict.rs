@@ -89,7 +89,7 @@ impl PredictedRun {
 /// What each setting changes, a sentence each; the first run is the recorded one.
 pub fn verdicts(runs: &[PredictedRun], powers: Basis) -> Vec<String> {
     let sentence = |run: &PredictedRun| {
-        let powers = format!("{} powers", powers.as_str());
+        let powers = format!("{} power", powers.as_str());
         let parts = [
             ("throughput", run.throughput.map(|change| change.words(None))),
             ("mean latency", run.latency.map(|change| change.words(None))),

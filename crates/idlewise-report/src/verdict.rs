@@ -101,7 +101,7 @@ impl Plain {
         };
         let delay = change("mean delay", other.mean_ns(), self.mean_ns(), &rounded_span);
         let energy = change("energy", other.energy_uj, self.energy_uj, &energy_words);
-        format!("{p99}, {delay}, {energy} ({} powers)", powers.as_str())
+        format!("{p99}, {delay}, {energy} ({} power)", powers.as_str())
     }
 }
 
@@ -223,7 +223,7 @@ impl<'o, 'a> Judged<'o, 'a> {
                 "On {on}, every governor enters states that are disabled or beyond the latency limit."
             ),
             None => format!(
-                "On {on}, {name}: p99 {}, mean delay {}, energy {} ({} powers). There is no other governor \
+                "On {on}, {name}: p99 {}, mean delay {}, energy {} ({} power). There is no other governor \
                  to compare it with.",
                 span_words(mine.p99_ns()),
                 rounded_span(mine.mean_ns()),
@@ -318,11 +318,11 @@ mod tests {
         let words = |other: &Plain| other.instead_of(&menu, Basis::Assumed);
         assert_eq!(
             words(&plain(&[(2_000, 48), (290_000, 52)], 993.0)),
-            "same p99, mean delay +3.9 %, energy -0.7 % (assumed powers)"
+            "same p99, mean delay +3.9 %, energy -0.7 % (assumed power)"
         );
         assert_eq!(
             words(&plain(&[(2_000, 100)], 20_000.0)),
-            "p99 2 µs instead of 290 µs, mean delay -98.6 %, energy 20 times (assumed powers)"
+            "p99 2 µs instead of 290 µs, mean delay -98.6 %, energy 20 times (assumed power)"
         );
         // What would be shown as +0.0 % is the same.
         let near = plain(&[(2_000, 50), (290_000, 50)], 1_000.1);
@@ -330,7 +330,7 @@ mod tests {
         let none = plain(&[(0, 3)], 1.0);
         let some = plain(&[(3_000, 3)], 1.0).instead_of(&none, Basis::Measured);
         assert!(
-            some.contains("mean delay 3 µs instead of none") && some.ends_with("(measured powers)"),
+            some.contains("mean delay 3 µs instead of none") && some.ends_with("(measured power)"),
             "{some}"
         );
     }

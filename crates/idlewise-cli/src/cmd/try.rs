@@ -50,10 +50,10 @@ Examples:
 A round is one run of COMMAND. Rounds come in blocks of four, A B B A or B A A B by the toss of a \
 coin, so slow drift of the machine is not mistaken for a difference. Settings are restored after \
 each round and on every exit. It stops as soon as the result is clear. Stopping early \
-does not raise the error rate: where there is no difference, it finds one in at most 5 % of all \
-tries (--confidence). docs/try.md has the method.
+does not raise the error rate: with no real difference, at most 5 % of tries report one \
+(--confidence). docs/try.md has the method.
 
-Exit status: 0 if the result is clear, whatever it is; 1 if it is not after all rounds, \
+Exit status: 0 if the result is clear, whatever it is; 1 if it is unclear after all rounds, \
 when time is up or on ctrl-c; 2 if COMMAND failed or a setting cannot be changed.";
 
 /// Run your benchmark with and without a setting until it is clear whether that helps
@@ -63,7 +63,7 @@ when time is up or on ctrl-c; 2 if COMMAND failed or a setting cannot be changed
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Try {
-    /// A setting to try: governor=teo, C6=off, C6=off@4-7, latency=10us@4-7, latency=10us; several are tried together
+    /// A setting to try: governor=teo, C6=off, C6=off@4-7, latency=10us@4-7, latency=10us; repeat it to combine them
     #[arg(long, value_name = "SETTING", required = true)]
     set: Vec<Setting>,
 

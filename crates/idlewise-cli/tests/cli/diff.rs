@@ -25,7 +25,7 @@ fn without_arguments_it_compares_menu_with_min_on_the_bundled_logs_and_fits_the_
         "milan (",
         "C6 → C1E",
         "By log:",
-        "assumed powers",
+        "assumed power",
     ] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }

@@ -117,7 +117,7 @@ fn doubts_are_one_line_unless_asked_for() {
 fn a_cause_is_said_once_whatever_it_is_true_of() {
     let text = stdout(&["replay", "--machine", "spr", "--machine", "milan"]);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains(" Energy: assumed powers · 1 CPU unobserved · "), "{text}");
+    assert!(text.contains(" Energy: assumed power · 1 CPU unobserved · "), "{text}");
     assert!(text.ends_with("details: --doubts"), "{text}");
     assert_eq!(text.matches("Energy: assumed").count(), 1, "{text}");
     let all = stdout(&["replay", "--machine", "spr", "--machine", "milan", "--doubts"]);

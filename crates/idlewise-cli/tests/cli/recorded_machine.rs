@@ -311,7 +311,7 @@ fn the_verdict_compares_with_the_governor_in_use() {
     };
     let machine = "On the recorded machine, ";
     let expected = format!(
-        "{machine}teo instead of menu (in use): same p99, mean delay -12.9 %, energy +1.6 % (assumed powers)."
+        "{machine}teo instead of menu (in use): same p99, mean delay -12.9 %, energy +1.6 % (assumed power)."
     );
     assert_eq!(of(&["menu", "teo"]), expected);
     // In whatever order, and beside whichever others.
@@ -333,7 +333,7 @@ fn the_verdict_compares_with_the_governor_in_use() {
     assert_eq!(
         of(&["menu"]),
         format!(
-            "{machine}menu (in use): p99 800 µs, mean delay 207 µs, energy 2.8 J (assumed powers). There is no \
+            "{machine}menu (in use): p99 800 µs, mean delay 207 µs, energy 2.8 J (assumed power). There is no \
              other governor to compare it with."
         )
     );

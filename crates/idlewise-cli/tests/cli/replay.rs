@@ -29,7 +29,7 @@ fn without_arguments_it_replays_the_bundled_logs_and_fits_the_screen() {
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
-    for part in ["spr (", "milan (", "menu+min", "oracle", "regret (cost above", "assumed powers"] {
+    for part in ["spr (", "milan (", "menu+min", "oracle", "regret (cost above", "assumed power"] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
 }

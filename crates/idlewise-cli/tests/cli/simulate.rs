@@ -47,7 +47,7 @@ fn prints_governors_side_by_side_and_fits_the_screen() {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
     for part in
-        ["tcp-lat on spr (4 × 40 × 2 CPUs)", "menu", "teo", "latency", "C6", "assumed powers"]
+        ["tcp-lat on spr (4 × 40 × 2 CPUs)", "menu", "teo", "latency", "C6", "assumed power"]
     {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }

@@ -28,7 +28,7 @@ export function numbers(model: Model): HTMLElement {
         };
         node.replaceChildren(
             el("p", { class: "sentence" }, el("strong", {}, name(other ?? base)), other ? ` instead of ${name(base)}` : "", isInUse ? ", the governor in use" : ""),
-            el("dl", {}, ...item(`energy${powers.has("assumed") ? ", assumed powers" : ""}`, (result) => result.energy_uj, energy, relative),
+            el("dl", {}, ...item(`energy${powers.has("assumed") ? ", assumed power" : ""}`, (result) => result.energy_uj, energy, relative),
                 ...item("p99 of delays", (result) => quantileOf(result, 0.99) ?? NaN, time, relative),
                 ...item(`regret at λ=${shareText(model.view.share)}`, (result) => model.regret(result), percent, points)));
     };

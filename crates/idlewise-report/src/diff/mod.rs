@@ -280,7 +280,7 @@ mod tests {
             difference.sentences(),
             [
                 "deepest instead of shallowest: p99 290 µs instead of none, mean delay 290 µs instead of none, same \
-                 energy (assumed powers).",
+                 energy (assumed power).",
                 "With deepest instead of shallowest, 3 of 3 gaps (100.0 %) start in another state.",
                 "Delay: 0.87 ms instead of 0 (from none); energy: 2.40 mJ instead of 2.40 (+0.0 %).",
                 "Cost, which is energy + λ × delay: λ=1000 mW +36.3 %. At λ=1000 mW, deepest saves \

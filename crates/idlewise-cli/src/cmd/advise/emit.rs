@@ -17,7 +17,7 @@ const KEEP: &str = "# To keep the active profile's settings: include=ITS-NAME\n"
 pub(super) enum Format {
     /// Shell commands
     Commands,
-    /// A tuned profile: tuned.conf. It replaces the active profile unless you add include=
+    /// A tuned.conf. Once activated, it replaces your profile unless you add include=
     Tuned,
     /// A systemd unit that applies the setting at boot and restores the old values when stopped
     Systemd,

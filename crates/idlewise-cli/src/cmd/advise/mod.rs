@@ -97,7 +97,7 @@ has none; 1 if one does not work or is not in force, or if that could not be det
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Advise {
-    /// An idle log (.parquet), a recording (perf.data, trace.dat) or a file of `record --histogram`
+    /// An idle log (.parquet), a recording (perf.data, trace.dat) or `record --histogram` output
     #[arg(conflicts_with = "duration")]
     log: Option<PathBuf>,
 
@@ -113,7 +113,7 @@ pub struct Advise {
     #[arg(long = "slo", value_name = "pN=TIME", value_delimiter = ',', value_parser = slo, conflicts_with = "lambda_mw")]
     slos: Vec<Slo>,
 
-    /// With --slo, add at most this many watts, for all CPUs together
+    /// With --slo, allow at most this many extra watts in total
     #[arg(long, value_name = "W", value_parser = watts)]
     max_watts: Option<f64>,
 
@@ -130,13 +130,13 @@ pub struct Advise {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     hz: Option<u32>,
 
-    /// Without --slo, a second of delay costs this many mJ; no change that raises the longest delays is recommended
-    /// [default: ¼ of a second of busy-waiting]
+    /// Without --slo, the price of delay: this many mJ for each second of it [default: ¼ of what a second of
+    /// busy-waiting uses]
     #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
     lambda_mw: Option<Price>,
 
-    /// How to judge [default: replay; but predict, without -d and --cpus, if the recording says what makes tasks run and
-    /// a simulation of them matches it]
+    /// How to judge [default: predict, if `record --causes` made the recording, its simulation matches it, and -d and
+    /// --cpus are absent; else replay]
     #[arg(long, value_name = "JUDGE", value_enum)]
     judge: Option<AskedJudge>,
 

@@ -76,12 +76,14 @@ or a governor's file crashed, looped or returned an invalid state; 2 on bad inpu
 #[derive(clap::Args)]
 #[command(mut_arg(
     "governor",
-    with_default("menu, menu+min, teo, ladder, simple rules, oracle and the recorded one")
+    with_default(
+        "menu, menu+min, teo, ladder, deepest, shallowest, timer-only, oracle and the recorded one"
+    )
 ))]
 #[command(
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true,
-    subcommand_help_heading = "Other forms (without one: a table for each machine)",
+    subcommand_help_heading = "Other forms (default: a table for each machine)",
     override_usage = "idlewise replay [OPTIONS] [LOGS]...\n       \
                       idlewise replay --compare|--rank [OPTIONS] [LOGS]..."
 )]

@@ -63,7 +63,9 @@ input.";
 #[derive(clap::Args)]
 #[command(mut_arg(
     "governor",
-    with_default("menu, menu+min, teo, ladder and, on a page, simple rules and the oracle")
+    with_default(
+        "menu, menu+min, teo, ladder and, on a page, deepest, shallowest, timer-only and the oracle"
+    )
 ))]
 #[command(mut_arg("csv", |option| option.hide(true)), mut_arg("by_log", |option| option.hide(true)))]
 #[command(after_help = EXAMPLES)]
