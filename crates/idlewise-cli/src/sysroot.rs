@@ -13,7 +13,7 @@ pub fn root(sysroot: Option<&Path>) -> Result<Root> {
         None => Ok(Root::live()),
         Some(folder) if folder.is_dir() => Ok(Root::at(folder)),
         Some(folder) => Err(Failure::new(format_args!(
-            "{} is not a folder; name one with copies of the machine's proc and sys",
+            "{} is not a folder; name the one that contains the machine's proc and sys",
             screen::name(folder)
         ))),
     }

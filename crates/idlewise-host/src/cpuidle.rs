@@ -30,6 +30,11 @@ pub(crate) fn state_folder(cpu: u16, index: usize) -> String {
     format!("sys/devices/system/cpu/cpu{cpu}/cpuidle/state{index}")
 }
 
+/// A state's name as machine files and recordings have it: without spaces and punctuation like these.
+pub(crate) fn in_one_word(name: &str) -> String {
+    name.replace([' ', ',', '/'], "-")
+}
+
 fn state(root: &Root, cpu: u16, index: usize) -> Option<MachineState> {
     let folder = state_folder(cpu, index);
     let text = |name: &str| root.text(&format!("{folder}/{name}"));
@@ -38,8 +43,7 @@ fn state(root: &Root, cpu: u16, index: usize) -> Option<MachineState> {
     let shown = text("name")?;
     let exit_latency_ns = time_ns("latency")?;
     let target_residency_ns = time_ns("residency");
-    // State names in a machine file have no spaces or punctuation like these.
-    let name = shown.replace([' ', ',', '/'], "-");
+    let name = in_one_word(&shown);
     let mut state =
         MachineState::new(&name, exit_latency_ns, target_residency_ns.unwrap_or(exit_latency_ns));
     if target_residency_ns.is_none() {

@@ -18,7 +18,7 @@ use idlewise_trace::import::{self, ImportError, Recording};
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
 use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{
-    ConvertError, CpuFacts, CpuSummary, FileIdentity, IdleGap, OutputFile, RecordedMachine,
+    ConvertError, CpuFacts, FileIdentity, IdleGap, OutputFile, RecordedMachine,
     TEXT_BYTE_COUNT_MAX, convert, open_regular, read_small_text_of, show_cpu_list,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -460,24 +460,16 @@ pub fn must_have_gaps<'a>(logs: impl IntoIterator<Item = &'a NamedLog>) -> Resul
     }
 }
 
-/// Says that a log has no gaps. A CPU that went idle did not wake up again.
+/// Says that a log has no gaps. Its CPUs may have been busy or idle throughout: it doesn't show which.
 pub fn no_gaps(name: &str, metadata: &LogMetadata) -> String {
     if metadata.cpus.is_empty() {
         return format!("{name}: no CPU was recorded: nothing to judge");
     }
     let (cpus, span_s) = span(metadata);
-    let were = if metadata.cpus.len() == 1 {
-        format!("CPU {cpus} was")
-    } else {
-        format!("CPUs {cpus} were")
-    };
-    let is_idle = |cpu: &CpuSummary| cpu.idle_entry_count > 0;
-    let state = match metadata.cpus.iter().filter(|cpu| is_idle(cpu)).count() {
-        0 => "busy",
-        count if count == metadata.cpus.len() => "idle",
-        _ => "either busy or idle",
-    };
-    format!("{name}: {were} {state} all of these {}: nothing to judge", time_words(span_s * 1e9))
+    let cpus =
+        if metadata.cpus.len() == 1 { format!("CPU {cpus}") } else { format!("CPUs {cpus}") };
+    let span = time_words(span_s * 1e9);
+    format!("{name}: no idle period of {cpus} began and ended in these {span}: nothing to judge")
 }
 
 /// The CPUs of a log, and how many seconds it is about.

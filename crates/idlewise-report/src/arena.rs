@@ -6,7 +6,7 @@ use idlewise_sim::contest::{Entry, Price, Shape};
 
 use crate::columns::{GOVERNOR, LOG, MACHINE};
 use crate::statistics::{Groups, estimate, median};
-use crate::verdict::InUse;
+use crate::verdict::{InUse, few_gaps};
 use crate::{Column, Table, Value, counted};
 
 /// A cell counts as lost if its regret is this much above the better of the references.
@@ -185,13 +185,13 @@ pub fn standing_table(title: &str, standings: &[Standing]) -> Table {
     Table::new(title, &columns(), standings).ranked_if(|index| standings[index].lambda.is_none())
 }
 
-/// Who wins, in a sentence. `None` if nobody has a regret.
-pub fn verdict(standings: &[Standing], in_use: &InUse) -> Option<String> {
+/// Who wins, in a sentence, with `gap_count` gaps in all logs. `None` if nobody has a regret.
+pub fn verdict(standings: &[Standing], in_use: &InUse, gap_count: u64) -> Option<String> {
     let mut alls = standings.iter().filter(|it| it.lambda.is_none());
     let first = alls.next()?;
     let others: Vec<&Standing> = alls.collect();
-    let used = in_use
-        .nearest(std::iter::once(&*first.governor).chain(others.iter().map(|it| &*it.governor)));
+    let names = std::iter::once(&*first.governor).chain(others.iter().map(|it| &*it.governor));
+    let used = in_use.nearest(names.clone());
     let is_used = |it: &Standing| used == Some(&*it.governor);
     let is_reference =
         |it: &&&Standing| REFERENCES.as_flattened().contains(&&*it.governor) || is_used(it);
@@ -220,7 +220,7 @@ pub fn verdict(standings: &[Standing], in_use: &InUse) -> Option<String> {
             }
         );
     }
-    Some(text + ".")
+    Some(text + "." + &in_use.absent(names.clone()) + &few_gaps(gap_count))
 }
 
 /// `None` if no cell has a regret.
@@ -326,18 +326,23 @@ pub(crate) mod tests {
         let mine: Vec<&str> = csv.lines().nth(1).unwrap().split(',').collect();
         let number = |index: usize| mine[index].parse::<f64>().unwrap();
         assert_eq!((mine[0], mine[1], mine[2], mine[7], mine[8]), ("mine", "all", "2", "1", "1"));
-        let said = verdict(&standings(&cells), &InUse::default()).unwrap();
+        let said = verdict(&standings(&cells), &InUse::default(), 100).unwrap();
         assert_eq!(
             said,
             "Least mean regret: mine 15.0 %; menu (the kernel's default) 30.0 %, teo 35.0 %. It beats both menu and teo in 1 of 2 cells, and \
              loses by more than 2 points in 1."
         );
         let in_use = InUse { name: "mine".into(), exact: "mine".into(), is_recorded: true };
-        let said = verdict(&standings(&cells), &in_use).unwrap();
+        let said = verdict(&standings(&cells), &in_use, 100).unwrap();
         assert!(
             said.starts_with("Least mean regret: mine (in use) 15.0 %; menu 30.0 %, teo"),
             "{said}"
         );
+        let in_use =
+            InUse { name: "ladder".into(), exact: "ladder-6.12".into(), is_recorded: true };
+        let said = verdict(&standings(&cells), &in_use, 3).unwrap();
+        let end = ". ladder was in use, but was not replayed: add --governor ladder. But 3 gaps: too few to judge by.";
+        assert!(said.ends_with(end), "{said}");
         // The mean, and the worst loss.
         assert!((number(3) - 0.15).abs() < 1e-9 && (number(9) - 0.1).abs() < 1e-9, "{csv}");
         assert!(csv.lines().nth(1).unwrap().contains("b, spr, 250 Hz, default, λ=0"), "{csv}");

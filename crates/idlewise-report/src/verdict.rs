@@ -16,6 +16,14 @@ use crate::{Statement, counted};
 /// the 99th percentile.
 pub const FEW_GAP_COUNT: u64 = 100;
 
+/// What a verdict on few gaps adds.
+pub(crate) fn few_gaps(gap_count: u64) -> String {
+    match gap_count {
+        ..FEW_GAP_COUNT => format!(" But {}: too few to judge by.", counted(gap_count, "gap")),
+        _ => String::new(),
+    }
+}
+
 /// The governor in use while logs were recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InUse {
@@ -41,10 +49,7 @@ impl InUse {
     }
 
     /// The name that is this one's, or nearest to it.
-    pub(crate) fn nearest<'n>(
-        &self,
-        names: impl Iterator<Item = &'n str> + Clone,
-    ) -> Option<&'n str> {
+    pub fn nearest<'n>(&self, names: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
         let find = |is_it: &dyn Fn(&str) -> bool| names.clone().find(|name| is_it(name));
         let is_version = |name: &str| {
             let version = name.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix('-'));
@@ -53,6 +58,16 @@ impl InUse {
         find(&|name| name == self.exact)
             .or_else(|| find(&|name| name == self.name))
             .or_else(|| find(&is_version))
+    }
+
+    /// A sentence for a recorded one that is not among these names.
+    pub fn absent<'n>(&self, names: impl Iterator<Item = &'n str> + Clone) -> String {
+        let is_absent = self.is_recorded && self.nearest(names).is_none();
+        if is_absent { self.not_replayed() } else { String::new() }
+    }
+
+    fn not_replayed(&self) -> String {
+        format!(" {0} was in use, but was not replayed: add --governor {0}.", self.name)
     }
 
     /// What it is, in words.
@@ -174,8 +189,8 @@ pub(crate) struct Judged<'o, 'a> {
     pub is_in_use: bool,
     /// Whether the one in use was replayed at all.
     was_replayed: bool,
-    /// Whether the other costs less, and whether it is better in anything.
-    is_cheaper: bool,
+    /// Whether none costs less than the base, and whether the other is better in anything.
+    is_least: bool,
     is_better: bool,
 }
 
@@ -195,7 +210,7 @@ impl<'o, 'a> Judged<'o, 'a> {
         let regret = |it: &Outcome<'_>| it.regret(index, prices).unwrap_or(f64::MAX);
         others.sort_by(|a, b| regret(a).total_cmp(&regret(b)));
         let plain = Plain::of(base);
-        let is_cheaper = |other: &&Outcome<'_>| regret(other) < regret(base);
+        let is_least = others.iter().all(|other| regret(base) <= regret(other));
         let better = others.iter().find(|other| Plain::of(other).has_more(&plain));
         let other = better.or(others.first()).copied();
         Some(Judged {
@@ -203,7 +218,7 @@ impl<'o, 'a> Judged<'o, 'a> {
             other,
             is_in_use: found.is_some(),
             was_replayed: in_use.among(&group.iter().collect::<Vec<_>>()).is_some(),
-            is_cheaper: other.as_ref().is_some_and(is_cheaper),
+            is_least,
             is_better: better.is_some(),
         })
     }
@@ -234,7 +249,7 @@ impl<'o, 'a> Judged<'o, 'a> {
                 let theirs = Plain::of(other);
                 let (governor, changes) = (&other.governor, theirs.instead_of(&mine, powers));
                 match (self.is_better, mine.has_more(&theirs)) {
-                    (true, true) if !self.is_cheaper => {
+                    (true, true) if self.is_least => {
                         format!("On {on}, {name} costs least. With {governor} instead: {changes}.")
                     }
                     (true, _) => format!("On {on}, {governor} instead of {name}: {changes}."),
@@ -250,13 +265,9 @@ impl<'o, 'a> Judged<'o, 'a> {
                 }
             }
         };
-        if base.tally.gap_count < FEW_GAP_COUNT {
-            let few = counted(base.tally.gap_count, "gap");
-            text += &format!(" But {few}: too few to judge by.");
-        }
+        text += &few_gaps(base.tally.gap_count);
         if !self.was_replayed && in_use.is_recorded {
-            text +=
-                &format!(" {0} was in use, but was not replayed: add --governor {0}.", in_use.name);
+            text += &in_use.not_replayed();
         }
         text
     }

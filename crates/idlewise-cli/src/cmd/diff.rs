@@ -93,11 +93,11 @@ impl Diff {
             )));
         }
         self.shared.machines(&named)?;
+        let is_asked = named.len() > 1;
         let logs = self.shared.open_logs()?;
         // One that has no port here cannot be replayed.
         let in_use = Some(in_use(&logs, None)).filter(|it| Choice::parse(&it.exact).is_ok());
         let in_use = in_use.unwrap_or_default();
-        let is_asked = named.len() > 1;
         let choices = self.choices(named, &in_use)?;
         governors::must_decide(&choices)?;
         let machines = self.shared.machines(&choices)?;
@@ -108,7 +108,7 @@ impl Diff {
         if governors::say_failures(&choices, "so there is nothing to compare") {
             return Ok(ExitCode::FAILURE);
         }
-        self.print(&logs, &on, &choices, (!is_asked).then_some(&in_use), &differences)?;
+        self.print(&logs, &on, &choices, (&in_use, is_asked), &differences)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -215,7 +215,7 @@ impl Diff {
         logs: &[NamedLog],
         on: &Targets,
         choices: &[Choice],
-        in_use: Option<&InUse>,
+        (in_use, is_asked): (&InUse, bool),
         differences: &[Difference<'_>],
     ) -> Result<()> {
         let mut out = screen::stdout();
@@ -258,8 +258,17 @@ impl Diff {
         }
         let style = TextStyle::for_stdout();
         let log_names: Vec<&str> = logs.iter().map(|named| named.name.as_str()).collect();
-        let role = in_use.map_or(",".to_owned(), |in_use| format!(", {};", in_use.role()));
-        writeln!(out, "A is {}{role} B is {}.\n", choices[0].name(), choices[1].name())?;
+        let (a, b) = (choices[0].name(), choices[1].name());
+        let names = [&*a, &*b].into_iter();
+        // What the kernel's default is matters only where A was taken for it.
+        let used = in_use.nearest(names.clone()).filter(|_| in_use.is_recorded || !is_asked);
+        let role = |name: &str| match used == Some(name) {
+            true => format!(" ({})", in_use.role()),
+            false => String::new(),
+        };
+        let absent = in_use.absent(names.clone());
+        let who = format!("A is {a}{}, B is {b}{}.{absent}", role(&a), role(&b));
+        writeln!(out, "{}\n", wrap(&who, style.width, 0))?;
         for difference in &shown {
             let Difference { log, machine, diff, .. } = difference;
             let title = title(log, machine, targets, logs, &diff.a);

@@ -310,3 +310,41 @@ fn a_trade_that_nobody_asked_for_is_a_choice() {
     // C6=off has the same delays for the same power, and a limit is milder.
     assert!(text.contains("trade, another is better"), "{text}");
 }
+
+/// A longest delay that may get longer was a trade without a price: "power -88 mW (...), but".
+#[test]
+fn a_choice_names_both_prices() {
+    for machine in ["milan", "spr", "skx"] {
+        for log in ["traces/e-hackbench.parquet", "traces/b-redis.parquet"] {
+            let text = stdout(&["advise", log, "--machine", machine]);
+            let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(
+                !joined.contains("but - ")
+                    && !joined.contains("but e-")
+                    && !joined.contains("but b-"),
+                "{text}"
+            );
+        }
+    }
+}
+
+/// p99.9 was there twice, because 99.9 / 100 is not 0.999, and p100 not at all where it stays as it is.
+#[test]
+fn each_limit_is_in_the_sentence_once_and_decided_by_its_interval() {
+    for (slo, log, name) in [
+        ("p99.9=100us", "traces/h-pingpong.parquet", "p99.9 "),
+        ("p100=300us", "traces/e-hackbench.parquet", "worst "),
+        ("p90=50us", "traces/h-pingpong.parquet", "p90 "),
+    ] {
+        let advice = json(&["advise", log, "--machine", "spr", "--slo", slo, "--json"]);
+        let sentence = advice["sentence"].as_str().unwrap();
+        assert_eq!(sentence.matches(name).count(), 1, "{sentence}");
+        for row in advice["rows"].as_array().unwrap() {
+            let delays = advice["limited_delays"].as_array().unwrap();
+            let delay = delays.iter().find(|delay| delay["setting"] == row["setting"]).unwrap();
+            let keeps = delay["high_ns"].as_f64().unwrap() <= delay["limit_ns"].as_f64().unwrap();
+            let verdict = row["verdict"].as_str().unwrap_or("");
+            assert_eq!(keeps, !verdict.contains("exceed"), "{row} {delay}");
+        }
+    }
+}

@@ -20,7 +20,7 @@ fn without_arguments_it_compares_menu_with_min_on_the_bundled_logs_and_fits_the_
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
     for part in [
-        "A is menu, the kernel's default; B is menu+min.",
+        "A is menu (the kernel's default), B is menu+min.",
         "spr (",
         "milan (",
         "C6 → C1E",
@@ -191,11 +191,16 @@ fn one_governor_is_compared_with_the_one_in_use() {
     );
     stdout(&line.split_whitespace().collect::<Vec<_>>());
     let compare = |more: &[&str]| stdout(&[&["replay", "--compare", log], more].concat());
-    assert!(compare(&[]).contains("A is teo-6.12, in use; B is menu."), "{}", compare(&[]));
+    assert!(compare(&[]).contains("A is teo-6.12 (in use), B is menu."), "{}", compare(&[]));
     let text = compare(&["--governor", "ladder"]);
-    assert!(text.contains("A is teo-6.12, in use; B is ladder."), "{text}");
+    assert!(text.contains("A is teo-6.12 (in use), B is ladder."), "{text}");
     let text = compare(&["--governor", "ladder", "--governor", "menu"]);
-    assert!(text.contains("A is ladder, B is menu."), "{text}");
+    assert!(
+        text.contains("A is ladder, B is menu. teo was in use, but was not replayed"),
+        "{text}"
+    );
+    let text = compare(&["--governor", "ladder", "--governor", "teo"]);
+    assert!(text.contains("A is ladder, B is teo (in use)."), "{text}");
 }
 
 #[test]

@@ -369,7 +369,7 @@ fn a_machine_that_was_never_idle_is_said_to_be_busy() {
     for command in [&["replay"][..], &["replay", "--compare"], &["replay", "--rank"]] {
         assert_refused(
             &[command, &[text.path()]].concat(),
-            &["one-stay", "there is nothing to judge"],
+            &["one-stay: no idle period of CPUs 0-1 began and ended", "nothing to judge"],
         );
     }
 }

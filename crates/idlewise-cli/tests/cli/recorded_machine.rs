@@ -357,8 +357,7 @@ fn the_verdict_says_what_it_takes_for_the_governor_in_use() {
     let some = [WITHOUT, "--machine", "spr", "--governor", "menu", "--governor", "teo"];
     assert_eq!(
         verdict(&some),
-        "On spr, teo instead of menu (the kernel's default): same p99, mean delay +3.5 %, energy -0.7 % (assumed \
-         powers)."
+        "On spr, teo instead of menu (the kernel's default): same p99, mean delay +3.5 %, energy -0.7 % (assumed power)."
     );
     // Regret follows, in figures that differ.
     let text = flat(&stdout(&[&["replay"], &some[..]].concat()));

@@ -467,3 +467,11 @@ fn status_says_what_is_set_by_whom_and_what_is_not_from_us() {
     assert_eq!((status.governor.as_deref(), status.machine_limit_us), (Some("menu"), None));
     drop(applied);
 }
+
+/// `advise` writes names as machine files have them, and `set` refused them.
+#[test]
+fn a_state_whose_name_has_a_space_can_be_written_with_a_hyphen() {
+    let machine = Machine::with(1, &["POLL", "haltpoll idle"]);
+    let _applied = machine.apply("haltpoll-idle=off").unwrap();
+    assert_eq!(machine.text(&disable(0, 1)), "1");
+}

@@ -11,7 +11,7 @@ use super::SettingsError;
 use super::error::file_error;
 use super::setting::{CpuSet, Setting, UNLIMITED_US};
 use crate::Root;
-use crate::cpuidle::state_folder;
+use crate::cpuidle::{in_one_word, state_folder};
 use crate::note::driver;
 
 /// The governor, as `available_governors` lists it.
@@ -199,7 +199,10 @@ impl<'a> Machine<'a> {
         }
         let wanted = |cpu: u16| cpus.is_none_or(|cpus| cpus.contains(cpu));
         let is_meant =
-            |index: usize, name: &str| name == state || format!("{name}#{index}") == state;
+            // What is written from a machine file or a recording has its form of the name.
+            |index: usize, name: &str| {
+                name == state || in_one_word(name) == state || format!("{name}#{index}") == state
+            };
         let of_cpu = |(cpu, names): &(u16, Vec<String>)| -> Vec<String> {
             let all = names.iter().enumerate();
             let meant = all.filter(|(index, name)| is_meant(*index, name));

@@ -382,10 +382,10 @@ impl Judgement {
 
     /// The change of some of its tails in words: of p99, and of what is beyond it if that changes.
     pub(super) fn tail_text(&self, is_asked: impl Fn(&Tail) -> bool) -> String {
-        let shown =
-            self.tails.iter().enumerate().filter(|(place, tail)| {
-                (*place == 0 || tail.ns != tail.before_ns) && is_asked(tail)
-            });
+        let shown = self.tails.iter().enumerate().filter(|(place, tail)| {
+            (*place == 0 || tail.ns != tail.before_ns || tail.side() == Side::Unsure)
+                && is_asked(tail)
+        });
         let words: Vec<String> = shown.map(|(_, tail)| tail.text()).collect();
         words.join(", ")
     }
@@ -489,7 +489,7 @@ pub(super) fn power(power_mw: f64) -> String {
 }
 
 pub(super) fn time(ns: f64) -> String {
-    if ns < 1e7 {
+    if ns < 1e6 {
         format!("{} µs", (ns / 100.0).round() / 10.0)
     } else {
         format!("{:.1} ms", ns / 1e6)

@@ -219,7 +219,11 @@ impl Advice {
             Outcome::Change(index) => {
                 let row = &self.rows[index + 1];
                 let few = self.few.as_ref().map_or(String::new(), |few| format!(" But {few}."));
-                format!("Recommended: {}. {}{few}", row.shown_setting(), self.effect(row))
+                let now = match self.rows[0].verdict {
+                    "" => String::new(),
+                    verdict => format!(" As it is, the machine {verdict}."),
+                };
+                format!("Recommended: {}. {}{now}{few}", row.shown_setting(), self.effect(row))
             }
             Outcome::LeaveAlone if self.rows[0].event_count == 0 => {
                 "Leave it alone: the recording has no events on these CPUs.".to_owned()
@@ -276,12 +280,33 @@ impl Advice {
         text + "."
     }
 
+    /// The delay of each limit in each row, with its 95 % interval, which decides whether the row keeps it.
+    fn limited_delays(&self) -> serde_json::Value {
+        let of_row = |row: &Judgement| -> Vec<_> {
+            let delays = self.wishes.slos.iter().zip(&row.slo_delays);
+            let delay = |(slo, delay): (&Slo, &Estimate)| {
+                json!({
+                    "setting": row.setting, "event_ratio": slo.ratio, "limit_ns": slo.limit_ns,
+                    "delay_ns": delay.value, "low_ns": delay.low(), "high_ns": delay.high(),
+                })
+            };
+            delays.map(delay).collect()
+        };
+        self.rows.iter().flat_map(of_row).collect::<Vec<_>>().into()
+    }
+
     /// What has a limit and is no tail: `p50 2 µs → 3 µs, `.
     fn limited_text(&self, row: &Judgement) -> String {
         let delays = self.rows[0].slo_delays.iter().zip(&row.slo_delays);
         let limited = self.wishes.slos.iter().zip(delays);
+        let is_shown = |ratio: f64| {
+            let mut tails = row.tails.iter().enumerate();
+            tails.any(|(place, tail)| {
+                per_cent(tail.ratio) == per_cent(ratio) && (place == 0 || tail.ns != tail.before_ns)
+            })
+        };
         limited
-            .filter(|(slo, _)| !row.tails.iter().any(|tail| tail.ratio == slo.ratio))
+            .filter(|(slo, _)| !is_shown(slo.ratio))
             .map(|(slo, (before, after))| {
                 let name = if slo.ratio == WORST {
                     "worst".to_owned()
@@ -445,6 +470,7 @@ impl Advice {
             "slos": slos.map(|slo| json!({"event_ratio": slo.ratio, "limit_ns": slo.limit_ns}))
                 .collect::<Vec<_>>(),
             "power_max_mw": self.wishes.power_max_mw,
+            "limited_delays": self.limited_delays(),
             "outcome": outcome,
             "setting": setting,
             "sentence": self.sentence(),
@@ -479,7 +505,7 @@ fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
             (true, Some(_)) => "pays",
             (true, None) if !keeps_now => "keeps limits",
             (true, None) if wishes.slos.is_empty() && row.power_side() == Side::Worse => {
-                "costs power, tail no better"
+                "costs power"
             }
             (true, None) => "no certain gain",
         };

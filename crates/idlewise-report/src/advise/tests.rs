@@ -125,7 +125,7 @@ fn a_row_that_costs_power_says_so() {
     let advice = advice_beside(&before, &candidates, priced(100_000.0));
     assert_eq!(*advice.outcome(), Outcome::LeaveAlone);
     assert!(advice.rows[1].cost_change.unwrap().high().unwrap() < 0.0);
-    assert_eq!(advice.rows[1].verdict, "costs power, tail no better");
+    assert_eq!(advice.rows[1].verdict, "costs power");
 }
 
 #[test]

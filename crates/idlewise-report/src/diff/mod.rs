@@ -24,7 +24,7 @@ use idlewise_sim::contest::Price;
 use crate::columns::{Heading, Priority, Unit};
 
 use crate::replay::short;
-use crate::verdict::Plain;
+use crate::verdict::{Plain, few_gaps};
 use crate::{Statement, counted};
 
 const A: Heading = Heading::text("a", "A", "The governors, in the order in which they were named.")
@@ -116,12 +116,14 @@ impl Difference<'_> {
         let later_count = all.differing_count - all.first_state_count;
         let later = match later_count {
             0 => String::new(),
+            1 => ", and 1 more differs later".to_owned(),
             _ => format!(", and {later_count} more differ later"),
         };
         let plain =
             |tally: &Tally| Plain::new(tally.delays(&self.states), self.costs.energy_uj(tally));
         let changes = plain(&self.diff.b).instead_of(&plain(&self.diff.a), self.power_basis);
-        let mut sentences = vec![format!("{b} instead of {a}: {changes}.")];
+        let mut sentences =
+            vec![format!("{b} instead of {a}: {changes}.{}", few_gaps(all.gap_count))];
         sentences.push(format!(
             "With {b} instead of {a}, {} of {} ({}) start in another state{later}.",
             all.first_state_count,
@@ -280,7 +282,7 @@ mod tests {
             difference.sentences(),
             [
                 "deepest instead of shallowest: p99 290 µs instead of none, mean delay 290 µs instead of none, same \
-                 energy (assumed power).",
+                 energy (assumed power). But 3 gaps: too few to judge by.",
                 "With deepest instead of shallowest, 3 of 3 gaps (100.0 %) start in another state.",
                 "Delay: 0.87 ms instead of 0 (from none); energy: 2.40 mJ instead of 2.40 (+0.0 %).",
                 "Cost, which is energy + λ × delay: λ=1000 mW +36.3 %. At λ=1000 mW, deepest saves \

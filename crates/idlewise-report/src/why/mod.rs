@@ -405,7 +405,9 @@ impl WhyReport {
 
     /// What these numbers cannot say, a line each.
     pub fn limits(&self) -> Vec<String> {
-        let is_measured = self.rows().all(|row| row.state.is_measured || row.state.is_polling);
+        // Nobody measures polling's, and where there is nothing else, nothing was measured.
+        let mut exits = self.rows().filter(|row| !row.state.is_polling).peekable();
+        let is_measured = exits.peek().is_some() && exits.all(|row| row.state.is_measured);
         let limits = [
             "Waiting: an upper bound, as if a task waited at each exit; a recording tells who did.",
             match is_measured {

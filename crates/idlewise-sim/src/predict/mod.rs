@@ -23,7 +23,7 @@
 //! A recorded wake-up took some time until the task ran. Part of it is the idle state's exit latency, which another
 //! state changes. The rest (delivery, the kernel's work, the switch) is its **rest**, which stays as it was. The
 //! exit latency of a state is what the recording shows of it: the tenth percentile of the wake-ups that found
-//! their CPU in it, less that of wake-ups that found a CPU running; but no more than the table says, and
+//! their CPU in it, less that of wake-ups that found a CPU running and did not wait behind its task; but no more than the table says, and
 //! the table's where there are fewer than [`SHOWN_COUNT_MIN`]. So with the recorded states each wake-up takes as long as
 //! recorded, except where it took less than the state's exit latency.
 //! A wake-up that finds its CPU in another state than in the recording has the rest of usual ones that find it so.
@@ -205,6 +205,15 @@ struct Played {
     /// What the wake-up costs besides the exit latency, if it finds the CPU as it did in the recording.
     rest_ns: u64,
     end: StepEnd,
+}
+
+/// The tasks that a step met on its CPU in the recording.
+#[derive(Clone, Copy, Debug, Default)]
+struct Others {
+    /// One stopped between the wake-up and the step, so the step waited for it.
+    were_ahead: bool,
+    /// Whether one that ran at the wake-up went on after the step; `None` if none ran.
+    ran_on: Option<bool>,
 }
 
 /// How what a step waits for comes.
@@ -435,7 +444,11 @@ impl CausedWorkload {
         let tasks = task_ranges(metadata, steps);
         let (mut steps, mut acts) = played(metadata, steps, &tasks, arrivals);
         find_handovers(&mut steps, &mut acts, costs);
-        acts.sort_unstable();
+        // Of two at one time, the one that took none was first: waking a task on the same CPU sends nothing.
+        acts.sort_unstable_by_key(|act| {
+            let is_remote = steps[act.target as usize].is_remote;
+            (act.step, act.offset_ns, act.recorded_ns.0, is_remote, *act)
+        });
         let first_acts = first_acts(&acts, steps.len());
         let mut workload = CausedWorkload {
             steps,
@@ -535,8 +548,12 @@ impl CausedWorkload {
         let table_ns = machine.map_or_else(Vec::new, Machine::exit_latencies_ns);
         let mut all: BTreeMap<Option<u8>, Vec<u64>> = BTreeMap::new();
         let mut by_kind: BTreeMap<(bool, Option<u8>), Vec<u64>> = BTreeMap::new();
-        let is_woken = |step: &&Played| step.arrival != Arrival::AtOnce && !step.takes_over;
-        for step in self.steps.iter().filter(is_woken) {
+        let others = self.others();
+        // What waits behind a task shows how long that ran.
+        let is_shown = |(step, others): &(&Played, &Others)| {
+            step.is_woken() && !(step.idle_state.is_none() && others.were_ahead)
+        };
+        for (step, _) in self.steps.iter().zip(&others).filter(is_shown) {
             all.entry(step.idle_state).or_default().push(step.latency_ns());
             by_kind.entry((step.is_remote, step.idle_state)).or_default().push(step.latency_ns());
         }
@@ -608,13 +625,12 @@ impl CausedWorkload {
                     latency_ns.min(of_kind_ns.unwrap_or(usual_ns))
                 }
             };
-            let has_none = step.arrival == Arrival::AtOnce || step.takes_over;
-            rests_ns.push(if has_none { 0 } else { rest_ns });
+            rests_ns.push(if step.is_woken() { rest_ns } else { 0 });
         }
         for (step, rest_ns) in self.steps.iter_mut().zip(rests_ns) {
             step.rest_ns = rest_ns;
         }
-        self.find_preemptions(2 * usual_ns);
+        self.find_preemptions(&others, 2 * usual_ns);
     }
 
     /// What a wake-up costs in the run besides the exit latency. A wake-up that finds its CPU otherwise than it did in
@@ -640,28 +656,38 @@ impl CausedWorkload {
         }
     }
 
-    /// Finds which wake-ups took the CPU from a task that ran there. One that does, does it within `soon_ns`.
-    fn find_preemptions(&mut self, soon_ns: u64) {
-        let mut order: Vec<u32> = (0..self.steps.len() as u32).collect();
+    /// The tasks that each step met on its CPU.
+    fn others(&self) -> Vec<Others> {
         let steps = &self.steps;
         let of = |id: u32| &steps[id as usize];
+        let mut order: Vec<u32> = (0..steps.len() as u32).collect();
         order.sort_unstable_by_key(|&id| (of(id).cpu, of(id).recorded_run_at_ns, id));
-        let mut known: Vec<Option<bool>> = vec![None; steps.len()];
-        let mut others: Vec<u32> = Vec::new();
+        let mut met = vec![Others::default(); steps.len()];
+        let mut before: Vec<u32> = Vec::new();
         for (place, &id) in order.iter().enumerate() {
             let step = of(id);
             if place > 0 && of(order[place - 1]).cpu != step.cpu {
-                others.clear();
+                before.clear();
             }
-            others.retain(|&other| of(other).recorded_end_ns > step.due_ns);
-            let ran = others.iter().filter(|&&other| of(other).recorded_run_at_ns <= step.due_ns);
-            let ended = ran.map(|&other| of(other).recorded_end_ns <= step.recorded_run_at_ns);
-            let all_ended = ended.reduce(|all, one| all && one);
-            if step.arrival != Arrival::AtOnce && !step.takes_over {
-                known[id as usize] = all_ended.map(|ended| !ended && step.latency_ns() <= soon_ns);
-            }
-            others.push(id);
+            before.retain(|&other| of(other).recorded_end_ns > step.due_ns);
+            let has_ended = |other: u32| of(other).recorded_end_ns <= step.recorded_run_at_ns;
+            let ran = before.iter().filter(|&&other| of(other).recorded_run_at_ns <= step.due_ns);
+            met[id as usize] = Others {
+                were_ahead: before.iter().any(|&other| has_ended(other)),
+                ran_on: ran.map(|&other| !has_ended(other)).reduce(|one, other| one || other),
+            };
+            before.push(id);
         }
+        met
+    }
+
+    /// Finds which wake-ups took the CPU from a task that ran there. One that does, does it within `soon_ns`.
+    fn find_preemptions(&mut self, others: &[Others], soon_ns: u64) {
+        let preempts = |(step, others): (&Played, &Others)| {
+            let ran_on = others.ran_on.filter(|_| step.is_woken())?;
+            Some(ran_on && step.latency_ns() <= soon_ns)
+        };
+        let known: Vec<Option<bool>> = self.steps.iter().zip(others).map(preempts).collect();
         let is_known = known.iter().flatten().count();
         let preempting = known.iter().flatten().filter(|&&preempts| preempts).count();
         let most_do = 2 * preempting >= is_known;
@@ -704,6 +730,11 @@ impl CausedWorkload {
 }
 
 impl Played {
+    /// Whether something other than its own CPU's task wakes it.
+    fn is_woken(&self) -> bool {
+        self.arrival != Arrival::AtOnce && !self.takes_over
+    }
+
     fn latency_ns(&self) -> u64 {
         self.recorded_run_at_ns.saturating_sub(self.due_ns)
     }

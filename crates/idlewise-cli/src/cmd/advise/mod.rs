@@ -180,7 +180,8 @@ fn slo(text: &str) -> Result<Slo, String> {
         .ok_or_else(wrong)?;
     let limit = idlewise_host::settings::parse_limit(limit)?.ok_or_else(wrong)?;
     let limit_ns = u64::try_from(limit.as_nanos()).map_err(|_| wrong())?;
-    Ok(Slo { ratio: percent / 100.0, limit_ns })
+    // 0.999 rather than 0.9990000000000001.
+    Ok(Slo { ratio: (percent * 1e6).round() / 1e8, limit_ns })
 }
 
 fn watts(text: &str) -> Result<f64, String> {

@@ -221,6 +221,7 @@ impl Arena {
             .par_iter()
             .map(|unit| unit.entries(store.as_ref(), &bar))
             .collect::<Result<_>>()?;
+        drop(bar);
         let failed: Vec<String> =
             choices.iter().filter(|choice| choice.failure().is_some()).map(Choice::name).collect();
         let mut cells: Vec<Entry> = entries.into_iter().flatten().collect();
@@ -273,7 +274,8 @@ impl Arena {
             counted(targets.len(), "machine"),
             self.shapes.iter().map(|shape| shape.name()).collect::<Vec<_>>().join(", "),
         );
-        if let Some(verdict) = verdict(&standings, &in_use(logs, None)) {
+        let gap_count = logs.iter().map(|named| named.log.gap_count()).sum();
+        if let Some(verdict) = verdict(&standings, &in_use(logs, None), gap_count) {
             writeln!(out, "{}\n", wrap(&verdict, style.width, 2))?;
         }
         let table = standing_table(&title, &standings);

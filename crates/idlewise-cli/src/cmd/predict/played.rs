@@ -181,7 +181,7 @@ impl Played {
         }
         Err(Failure::new(format_args!(
             "{}: it does not reproduce itself under {}, so a prediction would mean nothing: {} (all: {}); \
-             record for longer or on a quieter machine, or try --arrivals {}",
+             record for longer or on a quieter machine, or try `predict` with --arrivals {}",
             self.path.display(),
             self.governor,
             misses_text(&misses),

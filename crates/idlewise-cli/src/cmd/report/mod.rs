@@ -14,7 +14,7 @@ use idlewise_report::page::{
     log_doubts,
 };
 use idlewise_report::replay::is_recorded;
-use idlewise_report::{Notes, WIDTH_DEFAULT, counted, wrap};
+use idlewise_report::{Notes, TextStyle, counted, wrap};
 use idlewise_sim::Machine;
 use serde_json::json;
 
@@ -199,7 +199,7 @@ impl Report {
             counted(facts.logs.len(), "log")
         )?;
         for verdict in &facts.verdicts {
-            writeln!(out, "{}", wrap(&verdict.sentence, WIDTH_DEFAULT, 0))?;
+            writeln!(out, "{}", wrap(&verdict.sentence, TextStyle::for_stdout().width, 0))?;
         }
         writeln!(out, "Next: open it in a browser")?;
         Ok(())
