@@ -59,7 +59,7 @@ export function costBasis(model: Model): string {
         }
         return [...kinds].map(([kind, names]) => (kinds.size === 1 ? kind : `${kind} (${names.join(", ")})`)).join(", ");
     };
-    return `Delays and misses: simulated, with exit latencies ${list("latency_basis")}. Energy: computed from powers ${list("power_basis")}.`;
+    return `Delays and misses: simulated (exit latencies: ${list("latency_basis")}). Energy: computed (power: ${list("power_basis")}).`;
 }
 
 function draw(model: Model, root: SVGSVGElement, width: number): number {
