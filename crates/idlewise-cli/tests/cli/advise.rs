@@ -328,6 +328,18 @@ fn a_choice_names_both_prices() {
     }
 }
 
+/// Rows were trades where the sentence said that there is too little to judge, and what is perhaps no loss was a price.
+#[test]
+fn what_is_not_judged_is_no_trade_and_what_may_be_less_is_no_price() {
+    let few = ["advise", "traces/a-idle.parquet", "--machine", "icx"];
+    let text = stdout(&few);
+    assert!(text.contains("too few events to judge") && !text.contains("trade"), "{text}");
+    let text = stdout(&["advise", "traces/q-menu-6.12.trace.dat.xz"]);
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(joined.contains("but power perhaps higher (−"), "{text}");
+    assert!(!joined.contains("but power −"), "{text}");
+}
+
 /// p99.9 was there twice, because 99.9 / 100 is not 0.999, and p100 not at all where it stays as it is.
 #[test]
 fn each_limit_is_in_the_sentence_once_and_decided_by_its_interval() {

@@ -392,10 +392,14 @@ impl Judgement {
 
     /// A trade in a sentence, with both prices.
     pub(super) fn choice(&self) -> String {
-        let change = self.power_change_mw.map_or(String::new(), |change| {
-            format!("power {} ({})", power(change.value), interval(change, power))
-        });
         let power_side = self.power_side();
+        let change = self.power_change_mw.map_or(String::new(), |change| match power_side {
+            // An estimate of less is no price, but what it may be is.
+            Side::Unsure if change.value <= 0.0 => {
+                format!("power perhaps higher ({})", interval(change, power))
+            }
+            _ => format!("power {} ({})", power(change.value), interval(change, power)),
+        });
         let in_words = |is_gain: bool| {
             let delay = self.tail_text(|tail| match is_gain {
                 true => tail.side() == Side::Better,

@@ -321,9 +321,6 @@ impl Advice {
     /// Returns the indices of the trades that nobody asked for: none is beaten by another in both power and delay.
     /// The cheapest at the price of delay come first.
     pub fn choices(&self) -> Vec<usize> {
-        if !self.wishes.slos.is_empty() || !is_judged(self.rows[0].event_count, P99) {
-            return Vec::new();
-        }
         let mut kept: Vec<usize> =
             (1..self.rows.len()).filter(|&at| self.rows[at].verdict == TRADE).collect();
         let cost = |at: &usize| self.rows[*at].cost_change.map_or(0.0, |change| change.value);
@@ -499,7 +496,9 @@ fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
             (false, _) if row.seems_to_keep(wishes) => "may exceed a limit",
             (false, _) => "exceeds a limit",
             _ if index == 0 => "",
-            (true, _) if wishes.slos.is_empty() && row.is_trade() => TRADE,
+            (true, _) if wishes.slos.is_empty() && row.is_trade() => {
+                if is_judged(row.event_count, P99) { TRADE } else { "too few events to judge" }
+            }
             (true, _) if is_limited && !row.has_intervals() => "perhaps keeps limits",
             (true, Some(_)) if is_limited => "keeps limits, saves power",
             (true, Some(_)) => "pays",

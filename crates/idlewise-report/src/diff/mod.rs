@@ -106,11 +106,12 @@ impl Difference<'_> {
         let all = &self.diff.all;
         if all.differing_count == 0 {
             return vec![format!(
-                "{a} and {b} take the same course in {}.",
+                "{a} and {b} take the same course in {}.{}",
                 match all.gap_count {
                     1 => "the only gap".to_owned(),
                     count => format!("all {count} gaps"),
-                }
+                },
+                few_gaps(all.gap_count)
             )];
         }
         let later_count = all.differing_count - all.first_state_count;
@@ -306,7 +307,9 @@ mod tests {
         let difference = difference(&costs, &names, Fixed::Deepest);
         assert_eq!(
             difference.sentences(),
-            ["shallowest and deepest take the same course in all 3 gaps."]
+            [
+                "shallowest and deepest take the same course in all 3 gaps. But 3 gaps: too few to judge by."
+            ]
         );
         assert_eq!(by_reason_table(&difference).row_count(), 0);
     }
