@@ -79,12 +79,8 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    pub(super) fn name(self) -> &'static str {
-        match self.ratio {
-            P99 => "p99",
-            P999 => "p99.9",
-            _ => "worst",
-        }
+    pub(super) fn name(self) -> String {
+        quantile_name(self.ratio)
     }
 
     /// A tail that may be longer by less than is printed is not worse.
@@ -194,6 +190,16 @@ impl Counted {
         found.resize(ratios.len(), 0.0);
         found
     }
+}
+
+/// `p99`, `p99.9`, or `worst`.
+pub(super) fn quantile_name(ratio: f64) -> String {
+    if ratio == WORST { "worst".to_owned() } else { format!("p{}", per_cent(ratio)) }
+}
+
+/// 99.9 rather than 99.90000000000001.
+pub(super) fn per_cent(ratio: f64) -> f64 {
+    (ratio * 1e8).round() / 1e6
 }
 
 /// Whether enough events are expected beyond a percentile to judge it.
@@ -380,13 +386,18 @@ impl Judgement {
         own.iter().zip(&other).all(|(own, other)| other <= own) && (own != other || other_is_first)
     }
 
-    /// The change of some of its tails in words: of p99, and of what is beyond it if that changes.
+    /// The tails that sentences name: p99, and what is beyond it if that changes or may.
+    pub(super) fn shown_tails(&self) -> impl Iterator<Item = &Tail> {
+        self.tails.iter().enumerate().filter_map(|(place, tail)| {
+            let changes = tail.ns != tail.before_ns || tail.side() == Side::Unsure;
+            (place == 0 || changes).then_some(tail)
+        })
+    }
+
+    /// The change of some of its tails in words.
     pub(super) fn tail_text(&self, is_asked: impl Fn(&Tail) -> bool) -> String {
-        let shown = self.tails.iter().enumerate().filter(|(place, tail)| {
-            (*place == 0 || tail.ns != tail.before_ns || tail.side() == Side::Unsure)
-                && is_asked(tail)
-        });
-        let words: Vec<String> = shown.map(|(_, tail)| tail.text()).collect();
+        let shown = self.shown_tails().filter(|tail| is_asked(tail));
+        let words: Vec<String> = shown.map(|tail| tail.text()).collect();
         words.join(", ")
     }
 

@@ -23,7 +23,8 @@ use serde_json::json;
 
 pub use self::columns::columns;
 use self::judgement::{
-    BEYOND_COUNT_MIN, Judge, P99, Side, interval, is_judged, percent, power, time,
+    BEYOND_COUNT_MIN, Judge, P99, Side, interval, is_judged, per_cent, percent, power,
+    quantile_name, time,
 };
 pub use self::judgement::{Estimate, Judgement};
 use crate::notes::wrap;
@@ -299,20 +300,11 @@ impl Advice {
     fn limited_text(&self, row: &Judgement) -> String {
         let delays = self.rows[0].slo_delays.iter().zip(&row.slo_delays);
         let limited = self.wishes.slos.iter().zip(delays);
-        let is_shown = |ratio: f64| {
-            let mut tails = row.tails.iter().enumerate();
-            tails.any(|(place, tail)| {
-                per_cent(tail.ratio) == per_cent(ratio) && (place == 0 || tail.ns != tail.before_ns)
-            })
-        };
+        let is_shown = |ratio: f64| row.shown_tails().any(|tail| tail.ratio == ratio);
         limited
             .filter(|(slo, _)| !is_shown(slo.ratio))
             .map(|(slo, (before, after))| {
-                let name = if slo.ratio == WORST {
-                    "worst".to_owned()
-                } else {
-                    format!("p{}", per_cent(slo.ratio))
-                };
+                let name = quantile_name(slo.ratio);
                 format!("{name} {} → {}, ", time(before.value), time(after.value))
             })
             .collect()
@@ -342,7 +334,7 @@ impl Advice {
         if let Some(tail) = beyond.min_by(|a, b| a.ratio.total_cmp(&b.ratio)) {
             texts.push(format!(
                 "a limit on the tail, which your limits leave open and which gets longer: --slo {}=50us",
-                if tail.ratio == WORST { "p100" } else { tail.name() }
+                if tail.ratio == WORST { "p100".to_owned() } else { tail.name() }
             ));
         }
         texts.push(
@@ -478,11 +470,6 @@ impl Advice {
             "doubts": self.notes.counted_doubts(),
         })
     }
-}
-
-/// 99.9 rather than 99.90000000000001.
-fn per_cent(ratio: f64) -> f64 {
-    (ratio * 1e8).round() / 1e6
 }
 
 /// Chooses, and says of each row why it is not chosen.
