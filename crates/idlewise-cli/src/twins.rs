@@ -2,10 +2,12 @@
 //! unpacked. They often lie in one folder, and a table of both would count each of its gaps twice.
 //!
 //! A log says the length and the hash of the recording that it was made of, so only a file of that length is hashed. Of
-//! a packed recording nobody knows the length before it is unpacked, which takes long. So it is compared only with files
-//! of the same name, up to the first ending. What is behind a URL would have to be fetched, and is not compared.
+//! a packed recording nobody knows the length before it is unpacked, so it is unpacked and hashed wherever something could
+//! be its twin. What is behind a URL would have to be fetched, and is not compared.
+//!
+//! Two logs of one recording may differ in the machine that they name, or in their span. Both count, and a line says so.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use idlewise_trace::import::source_blake3;
@@ -13,7 +15,7 @@ use idlewise_trace::log::IdleLog;
 use idlewise_trace::open_regular;
 use rayon::prelude::*;
 
-use crate::input::{PARQUET_MAGIC, short_name};
+use crate::input::PARQUET_MAGIC;
 use crate::screen::{self, say};
 use crate::unpack::{Unpacking, first_bytes, is_packed};
 
@@ -33,31 +35,29 @@ pub fn without_twins(paths: &[PathBuf], unpacking: Unpacking) -> Vec<PathBuf> {
     if paths.len() < 2 {
         return paths.to_vec();
     }
-    let recordings: Vec<Option<Kind>> = paths.par_iter().map(|path| unless_log(path)).collect();
-    // Only recordings are left out, and opening a log reads its footer.
-    if !recordings.iter().any(|kind| matches!(kind, Some(Kind::Recording(_)))) {
-        return paths.to_vec();
-    }
-    let kind = |(path, known): (&PathBuf, Option<Kind>)| known.unwrap_or_else(|| log_kind(path));
-    let kinds: Vec<Kind> = paths.par_iter().zip(recordings).map(kind).collect();
-    let mut lengths: HashSet<u64> = HashSet::new();
-    let mut by_name: HashMap<String, usize> = HashMap::new();
+    let kinds: Vec<Kind> = paths.par_iter().map(|path| kind(path)).collect();
+    let mut lengths: HashMap<u64, usize> = HashMap::new();
+    let mut packed_count = 0;
     let mut chosen: HashMap<&str, &Path> = HashMap::new();
+    let mut same_source: Vec<(&Path, &Path)> = Vec::new();
     for (path, kind) in paths.iter().zip(&kinds) {
         match kind {
-            Kind::Other => continue,
-            Kind::Recording(_) => {}
+            Kind::Other => {}
+            Kind::Recording(None) => packed_count += 1,
+            Kind::Recording(Some(byte_count)) => *lengths.entry(*byte_count).or_default() += 1,
             Kind::Log(byte_count, blake3) => {
-                lengths.insert(*byte_count);
-                chosen.entry(blake3).or_insert(path);
+                *lengths.entry(*byte_count).or_default() += 1;
+                let first = *chosen.entry(blake3).or_insert(path);
+                if first != path {
+                    same_source.push((path, first));
+                }
             }
         }
-        *by_name.entry(short_name(path)).or_default() += 1;
     }
-    let may_have_twin = |(path, kind): (&PathBuf, &Kind)| match kind {
-        Kind::Recording(byte_count) => {
-            byte_count.is_some_and(|it| lengths.contains(&it)) || by_name[&short_name(path)] > 1
-        }
+    let others_count = packed_count + lengths.values().sum::<usize>();
+    let may_have_twin = |(_, kind): (&PathBuf, &Kind)| match kind {
+        Kind::Recording(None) => others_count > 1,
+        Kind::Recording(Some(byte_count)) => packed_count > 0 || lengths[byte_count] > 1,
         _ => false,
     };
     let hash = |(path, kind): (&PathBuf, &Kind)| {
@@ -91,21 +91,28 @@ pub fn without_twins(paths: &[PathBuf], unpacking: Unpacking) -> Vec<PathBuf> {
             screen::name(twin)
         ));
     }
+    if let Some((path, first)) = same_source.first() {
+        let more = match same_source.len() {
+            1 => String::new(),
+            count => format!("; so do {} more", count - 1),
+        };
+        say(format_args!(
+            "idlewise: {} and {} come from the same recording, and both count{more}",
+            screen::name(first),
+            screen::name(path)
+        ));
+    }
     kept
 }
 
-/// What a file is by its first bytes; `None` if it is a log.
-fn unless_log(path: &Path) -> Option<Kind> {
-    let Ok(file) = open_regular(path) else { return Some(Kind::Other) };
-    let Ok(first) = first_bytes(path, &file, PARQUET_MAGIC.len()) else { return Some(Kind::Other) };
-    if first == PARQUET_MAGIC {
-        return None;
+/// What a file is. Opening a log reads its footer.
+fn kind(path: &Path) -> Kind {
+    let Ok(file) = open_regular(path) else { return Kind::Other };
+    let Ok(first) = first_bytes(path, &file, PARQUET_MAGIC.len()) else { return Kind::Other };
+    if first != PARQUET_MAGIC {
+        let about = file.metadata().ok().filter(|_| !is_packed(path, &file));
+        return Kind::Recording(about.map(|about| about.len()));
     }
-    let about = file.metadata().ok().filter(|_| !is_packed(path, &file));
-    Some(Kind::Recording(about.map(|about| about.len())))
-}
-
-fn log_kind(path: &Path) -> Kind {
     let source = IdleLog::open(path).map(|log| log.metadata.source);
     match source.map(|source| (source.byte_count, source.blake3)) {
         Ok((byte_count, Some(blake3))) => Kind::Log(byte_count, blake3),

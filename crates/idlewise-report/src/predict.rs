@@ -264,6 +264,8 @@ pub fn task_table(tasks: &[PredictedTask]) -> Table {
 /// Says how near a run with the recorded setting is to the recording.
 pub fn reproduction_text(reproduction: &Reproduction) -> String {
     let percent = |ratio: f64| match ratio.is_finite() {
+        // Without a zero's sign.
+        true if (ratio - 1.0).abs() < 0.0005 => "0.0 %".to_owned(),
         true => format!("{:+.1} %", 100.0 * (ratio - 1.0)),
         false => "unknown".to_owned(),
     };
@@ -271,10 +273,11 @@ pub fn reproduction_text(reproduction: &Reproduction) -> String {
         let Likeness { p50_ratio, p99_ratio, distance } = *likeness;
         format!("p50 {}, p99 {}, KS {distance:.2}", percent(p50_ratio), percent(p99_ratio))
     };
-    let Reproduction { throughput_ratio, latency, gap } = reproduction;
+    let Reproduction { throughput_ratio, wake_count_ratio, latency, gap } = reproduction;
     format!(
-        "throughput {}; wake-to-run latency {}; idle gaps {}",
+        "throughput {}; wake-ups {}; wake-to-run latency {}; idle gaps {}",
         percent(*throughput_ratio),
+        percent(*wake_count_ratio),
         like(latency),
         like(gap),
     )

@@ -180,6 +180,16 @@ fn a_recording_beside_its_log_is_not_counted_twice() {
         assert_eq!(said, expected, "{command:?}");
         let (_, said) = with(&["traces/b-redis.perf.data.xz", log]);
         assert_eq!(said, "", "{command:?}");
+        // By any name. Of two logs nobody knows that they are the same.
+        let place = folder();
+        let copy = place.path().join("server.parquet");
+        fs::copy(root().join(log), &copy).unwrap();
+        let copy = copy.to_str().unwrap();
+        assert_eq!(with(&[recording, copy]).0, with(&[copy]).0, "{command:?}");
+        let (_, said) = with(&[log, copy, log]);
+        let expected =
+            format!("idlewise: {log} and {copy} come from the same recording, and both count\n");
+        assert_eq!(said, expected, "{command:?}");
     }
 }
 

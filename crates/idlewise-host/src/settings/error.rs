@@ -179,6 +179,10 @@ fn advice(source: &io::Error) -> &'static str {
     if source.kind() == io::ErrorKind::FileTooLarge {
         return "that is no setting: look who made it";
     }
+    // A pipe or a folder where the journal should be.
+    if source.kind() == io::ErrorKind::Other {
+        return "look who made it, and remove it";
+    }
     match source.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::ROFS) => {
             "it is mounted read-only, as in containers: run idlewise on the host, or in a container that \

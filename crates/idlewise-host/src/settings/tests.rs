@@ -383,6 +383,21 @@ fn what_would_not_fit_in_the_journal_is_refused_before_anything_is_changed() {
     assert_eq!(machine.text(&disable(1, 2)), "0");
 }
 
+/// A folder in the place of the next journal stands for a full disk.
+#[test]
+fn what_a_full_disk_refuses_leaves_nothing_to_undo() {
+    let machine = Machine::new();
+    let before = machine.sysfs();
+    machine.lasting("C6=off@1");
+    fs::create_dir(machine.0.path().join("run/idlewise/journal.new")).unwrap();
+    let error = machine.refused("C1=off@2");
+    assert!(!error.contains("undone"), "{error}");
+    fs::remove_dir(machine.0.path().join("run/idlewise/journal.new")).unwrap();
+    assert_eq!(machine.journal().sessions.len(), 1);
+    revert(&machine.1, Which::All).unwrap();
+    assert_eq!(machine.sysfs(), before);
+}
+
 #[test]
 fn a_journal_that_is_too_long_is_damaged_and_is_not_cut() {
     let machine = Machine::new();

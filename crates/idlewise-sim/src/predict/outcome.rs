@@ -8,6 +8,8 @@ use crate::simulate::Report;
 
 /// The largest errors with which a recording is played (docs/prediction.md says what they were chosen by).
 pub const THROUGHPUT_ERROR_MAX: f64 = 0.05;
+/// Of the number of wake-ups.
+pub const WAKE_COUNT_ERROR_MAX: f64 = 0.05;
 /// Of the percentiles of latencies and gaps.
 pub const PERCENTILE_ERROR_MAX: f64 = 0.25;
 /// A percentile is compared with recorded ones so far around it, as a share of what is above it.
@@ -258,6 +260,8 @@ impl Likeness {
 pub struct Reproduction {
     /// How fast the runs' tasks got through their steps ([`Outcome::throughput_ratio`]).
     pub throughput_ratio: f64,
+    /// The number of wake-ups. A step that finds what it waits for is none.
+    pub wake_count_ratio: f64,
     /// The wake-to-run latencies.
     pub latency: Likeness,
     /// How long CPUs had nothing to do ([`Outcome::gaps`]).
@@ -294,6 +298,7 @@ impl Reproduction {
         };
         Reproduction {
             throughput_ratio: median(&|run| run.throughput_ratio),
+            wake_count_ratio: median(&|run| run.wake_count_ratio),
             latency: likeness(&|run| run.latency),
             gap: likeness(&|run| run.gap),
         }
@@ -302,16 +307,21 @@ impl Reproduction {
     fn of_run(recorded: &Outcome, recorded_gaps: &Durations, run: &Outcome) -> Self {
         Reproduction {
             throughput_ratio: run.throughput_ratio(recorded),
+            wake_count_ratio: match [run, recorded].map(|of| of.latencies.count()) {
+                [ran, recorded] if ran == recorded => 1.0,
+                [ran, recorded] => ran as f64 / recorded as f64,
+            },
             latency: Likeness::new(&recorded.latencies, &run.latencies),
             gap: Likeness::new(recorded_gaps, &run.gaps()),
         }
     }
 
     /// Each figure with its error and the largest error that it may have.
-    fn errors(&self) -> [(&'static str, f64, f64); 7] {
-        let Reproduction { throughput_ratio, latency, gap } = self;
+    fn errors(&self) -> [(&'static str, f64, f64); 8] {
+        let Reproduction { throughput_ratio, wake_count_ratio, latency, gap } = self;
         [
             ("throughput", throughput_ratio - 1.0, THROUGHPUT_ERROR_MAX),
+            ("wake-ups", wake_count_ratio - 1.0, WAKE_COUNT_ERROR_MAX),
             ("wake-to-run latency p50", latency.p50_ratio - 1.0, PERCENTILE_ERROR_MAX),
             ("wake-to-run latency p99", latency.p99_ratio - 1.0, PERCENTILE_ERROR_MAX),
             ("wake-to-run latency KS", latency.distance, DISTANCE_MAX),
@@ -321,10 +331,11 @@ impl Reproduction {
         ]
     }
 
-    /// The largest error of throughput and percentiles.
+    /// The largest error of throughput, the number of wake-ups and percentiles.
     pub fn error_max(&self) -> f64 {
-        let Reproduction { throughput_ratio, latency, gap } = self;
-        let ratios = [latency.p50_ratio, latency.p99_ratio, gap.p50_ratio, gap.p99_ratio];
+        let Reproduction { throughput_ratio, wake_count_ratio, latency, gap } = self;
+        let ratios =
+            [*wake_count_ratio, latency.p50_ratio, latency.p99_ratio, gap.p50_ratio, gap.p99_ratio];
         ratios.iter().chain([throughput_ratio]).map(|r| (r - 1.0).abs()).fold(0.0, f64::max)
     }
 
@@ -356,6 +367,20 @@ mod tests {
         };
         let busy = (0..count).map(|k| step(1, k * interval_ns));
         Outcome::of(busy.chain([step(2, 5), step(2, 1_000_000)]).collect(), None)
+    }
+
+    /// A server that finds its work ready too often reproduces all else.
+    #[test]
+    fn wake_ups_that_are_missing_are_a_miss() {
+        let recorded = outcome(100, 500);
+        let missed = |ready_count: usize| {
+            let mut windows = recorded.windows.clone();
+            windows.iter_mut().take(ready_count).for_each(|window| window.is_woken = false);
+            let misses = Reproduction::new(&recorded, &[Outcome::of(windows, None)]).misses();
+            misses.iter().map(|miss| miss.name).collect::<Vec<_>>()
+        };
+        assert_eq!(missed(4), Vec::<&str>::new());
+        assert_eq!(missed(8), ["wake-ups"]);
     }
 
     #[test]

@@ -479,6 +479,7 @@ impl Predict {
                 "recorded_governor": recorded_governor,
                 "reproduction": {
                     "throughput_ratio": reproduction.throughput_ratio,
+                    "wake_count_ratio": reproduction.wake_count_ratio,
                     "latency": like(&reproduction.latency),
                     "gap": like(&reproduction.gap),
                 },

@@ -200,7 +200,8 @@ fn read(path: &Path) -> Result<Vec<Setting>> {
             line.match_indices('#').map(|(at, _)| at).filter(|&at| is_comment(&line[..at]));
         ends.next().unwrap_or(line.len())
     };
-    let lines = text.lines().enumerate();
+    // Editors on Windows begin a file with a byte-order mark.
+    let lines = text.trim_start_matches('\u{feff}').lines().enumerate();
     let lines = lines.map(|(i, line)| (i + 1, line[..setting_end(line)].trim()));
     let settings = lines.filter(|(_, line)| !line.is_empty()).map(|(number, line)| {
         line.parse().map_err(|error| fail(&format_args!("line {number}: {error}")))

@@ -265,9 +265,13 @@ impl Plan {
                 .map(|it| PlannedLog { name: it.to_owned(), path: None })
                 .collect(),
             found => {
-                let paths = without_results(found, store.unwrap_or(&manifest.store));
+                let store = store.unwrap_or(&manifest.store);
+                let paths = without_results(found, store);
                 if paths.is_empty() {
-                    return Err(Failure::new("logs: only cells and other tables were found"));
+                    return Err(Failure::new(format_args!(
+                        "logs: only cells and other tables were found; what is below the store, {}, counts as cells",
+                        store.display()
+                    )));
                 }
                 let paths = without_copies(&without_twins(&paths, Unpacking::default()));
                 let names = distinct_names(&paths, &[ALL_LOGS]);
