@@ -88,6 +88,8 @@ pub use outcome::{
 
 /// With fewer wake-ups than this from a state, the recording does not show its exit latency.
 pub const SHOWN_COUNT_MIN: usize = 20;
+/// Shorter exits are lost among what else a wake-up takes.
+const DOUBTFUL_EXIT_MIN_NS: u64 = 10_000;
 /// So many steps for each CPU are played before a run, so that governors have a history.
 pub const HISTORY_STEP_COUNT: usize = 250;
 /// A CPU without a timer of the kernel's own in the recording has one so long after its end: some come every second.
@@ -539,6 +541,21 @@ impl CausedWorkload {
     /// missing.
     pub fn shown_exits_ns(&self) -> &BTreeMap<u8, u64> {
         &self.shown_exits_ns
+    }
+
+    /// States that the recording shows to be left in less than a tenth of what its machine's table says, with both: index,
+    /// shown, table. Something else that delays wake-ups of running CPUs may hide the exit. A run of the recorded states
+    /// does not tell, since exit and rest add up to what was recorded; on other states it would be wrong.
+    pub fn doubtful_exits_ns(&self, recorded: &Machine) -> Vec<(usize, u64, u64)> {
+        let shown =
+            self.shown_exits_ns.iter().map(|(&state, &shown_ns)| (usize::from(state), shown_ns));
+        let table_ns = recorded.exit_latencies_ns();
+        let both =
+            shown.filter_map(|(state, shown_ns)| Some((state, shown_ns, *table_ns.get(state)?)));
+        both.filter(|(_, shown_ns, table_ns)| {
+            *table_ns >= DOUBTFUL_EXIT_MIN_NS && shown_ns * 10 < *table_ns
+        })
+        .collect()
     }
 
     /// Splits each recorded wake-up into how long the CPU takes to learn of it, the idle state's exit latency, and the

@@ -386,6 +386,35 @@ fn what_waits_behind_a_task_says_nothing_about_an_exit() {
     assert_eq!(same.by_task[&3], recorded.by_task[&3]);
 }
 
+/// Where all wake-ups of running CPUs are slow, an exit seems to take nothing. The recording reproduces itself all the same.
+#[test]
+fn an_exit_that_seems_to_take_nothing_is_doubted() {
+    let doubts = |running_ns: i64| {
+        let (metadata, mut steps) = ping_pong(100);
+        let deepest = server().states.len() as u8 - 1;
+        let exit_ns = server().exit_latencies_ns()[usize::from(deepest)] as i64;
+        for round in 0..40 {
+            let at = metadata.last_at_ns + 1_000_000 * (round + 1);
+            let slow = step(2, Cause::Interrupt, [at, at + running_ns, at + running_ns + 1_000]);
+            let deep = Step {
+                idle_state: Some(deepest),
+                ..step(2, Cause::Interrupt, [at + 500_000, at + 500_000 + exit_ns, at + 900_000])
+            };
+            steps.extend([slow, deep].map(|step| Step { cpu: 2, ..step }));
+        }
+        let tasks = vec![TaskInfo::default(); 3];
+        let last_at_ns = metadata.last_at_ns + 42_000_000;
+        let metadata = WorkloadMetadata { tasks, cpu_count: 3, last_at_ns, ..metadata };
+        let workload =
+            CausedWorkload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap();
+        let doubted = workload.doubtful_exits_ns(&server());
+        assert!(doubted.iter().all(|&(state, ..)| state == usize::from(deepest)), "{doubted:?}");
+        doubted.len()
+    };
+    assert_eq!(doubts(2_000), 0);
+    assert_eq!(doubts(280_000), 1);
+}
+
 /// A tail that the median does not show: one wake-up in fifty takes ten times as long.
 #[test]
 fn a_tail_that_the_run_lacks_is_a_miss() {

@@ -462,7 +462,7 @@ impl Predict {
             self.arrivals,
             counted(self.replicates, "replicate")
         );
-        let notes = self.notes(machine);
+        let notes = self.notes(machine, played);
         if self.json {
             let like = |likeness: &Likeness| {
                 json!({
@@ -508,8 +508,19 @@ impl Predict {
         Ok(())
     }
 
-    fn notes(&self, machine: &Machine) -> Notes {
+    fn notes(&self, machine: &Machine, played: &Played) -> Notes {
         let mut notes = self.doubts.notes();
+        if let Some(recorded) = &played.metadata.machine {
+            for (state, shown_ns, table_ns) in played.workload.doubtful_exits_ns(recorded) {
+                notes.doubt(format_args!(
+                    "wake-ups from {} show an exit of {} us, and its table says {} us: something else may hide it, and \
+                     figures for other states or another machine would then be wrong",
+                    recorded.states[state].name,
+                    shown_ns as f64 / 1e3,
+                    table_ns as f64 / 1e3,
+                ));
+            }
+        }
         notes.basis(Basis::Simulated, "all figures above");
         notes.basis(Basis::Measured, "what tasks run, and what wakes them");
         add_machine(&mut notes, machine, "");
