@@ -86,8 +86,10 @@ impl PredictedRun {
     }
 }
 
-/// What each setting changes, a sentence each; the first run is the recorded one.
-pub fn verdicts(runs: &[PredictedRun], powers: Basis) -> Vec<String> {
+/// What each setting changes, a sentence each; the first run is the recorded one. `elsewhere` is the machine of the others, if
+/// it is not the recorded one.
+pub fn verdicts(runs: &[PredictedRun], powers: Basis, elsewhere: Option<&str>) -> Vec<String> {
+    let on = elsewhere.map_or_else(String::new, |machine| format!(" on {machine}"));
     let sentence = |run: &PredictedRun| {
         let powers = format!("{} power", powers.as_str());
         let parts = [
@@ -99,7 +101,7 @@ pub fn verdicts(runs: &[PredictedRun], powers: Basis) -> Vec<String> {
             .into_iter()
             .filter_map(|(of, change)| Some(format!("{of} {}", change?)))
             .collect();
-        format!("With {}: {}.", run.governor, parts.join(", "))
+        format!("With {}{on}: {}.", run.governor, parts.join(", "))
     };
     runs.iter().skip(1).map(sentence).collect()
 }

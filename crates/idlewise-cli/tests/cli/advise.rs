@@ -152,6 +152,7 @@ fn wrong_input_is_refused_in_a_line() {
         (&["advise", log, "--slo", "p0=3us"], "'p0=3us' is not a limit of delay"),
         (&["advise", log, "--slo", "p99=3"], "is no latency"),
         (&["advise", log, "--max-watts=-1"], "give watts of 0 or more"),
+        (&["advise", log, "--max-watts", "3"], "--slo"),
         (&["advise", log, "-o", "x"], "--emit"),
     ] {
         let run = idlewise(arguments);

@@ -301,3 +301,17 @@ fn switching_c6_off_on_the_bundled_nginx_is_predicted() {
     let energy = &off["runs"][1]["energy_change_ratio"];
     assert!(energy.as_f64().unwrap() > 0.3, "{energy}");
 }
+
+/// The same governor on another machine read as if it were worse than itself.
+#[test]
+fn another_machine_is_named_in_the_sentence() {
+    let first = |more: &[&str]| {
+        let arguments =
+            ["predict", "conformance/prediction/periodic.parquet", "--governor", "menu"];
+        let text = stdout(&[&arguments[..], &["--replicates", "1"], more].concat());
+        text.lines().next().unwrap().to_owned()
+    };
+    assert!(first(&[]).starts_with("With menu: throughput"), "{}", first(&[]));
+    let elsewhere = first(&["--machine", "spr"]);
+    assert!(elsewhere.starts_with("With menu on spr: throughput"), "{elsewhere}");
+}

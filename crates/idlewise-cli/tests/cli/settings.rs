@@ -408,6 +408,7 @@ fn what_the_machine_lacks_is_said_in_one_line() {
         ("governer=teo", "\"governer\" is no setting; did you mean 'governor'?\n"),
         ("latncy=3us", "\"latncy\" is no setting; did you mean 'latency'?\n"),
         ("C6=OFF", "\"OFF\" is neither on nor off; did you mean 'off'?\n"),
+        ("C6=of", "\"of\" is neither on nor off; did you mean 'off'?\n"),
     ] {
         let (status, text) = machine.said(&format!("apply --set {setting}"));
         assert!(status == Some(2) && text.contains(hint), "{text}");

@@ -82,7 +82,7 @@ impl FromStr for Setting {
             _ => Err(fail(match nearest_name(name, ["governor", "latency"]) {
                 Some(meant) => format!("{name:?} is no setting; did you mean '{meant}'?"),
                 None => {
-                    let hint = did_you_mean(value, ["on", "off"], "");
+                    let hint = did_you_mean(value, ["off", "on"], "");
                     let separator = if hint.is_empty() { "" } else { "; " };
                     format!("{value:?} is neither on nor off{separator}{hint}")
                 }

@@ -434,13 +434,18 @@ impl Judgement {
 
     /// Whether it keeps all limits in the estimate, if not for sure.
     pub(super) fn seems_to_keep(&self, wishes: &Wishes) -> bool {
+        self.likely_excess(wishes) <= 0.0
+    }
+
+    /// [`Judgement::excess`] by the estimates, whatever their intervals.
+    pub(super) fn likely_excess(&self, wishes: &Wishes) -> f64 {
         let estimated = |estimate: &Estimate| Estimate { interval: None, ..*estimate };
         let row = Judgement {
             slo_delays: self.slo_delays.iter().map(estimated).collect(),
             power_change_mw: self.power_change_mw.as_ref().map(estimated),
             ..self.clone()
         };
-        row.keeps(wishes)
+        row.excess(wishes)
     }
 
     /// Whether its figures have intervals, without which nothing is certain.
@@ -448,7 +453,7 @@ impl Judgement {
         self.power_change_mw.is_some_and(|change| change.interval.is_some())
     }
 
-    /// By which share it exceeds the limit that it exceeds most; 0 or less if it keeps all.
+    /// By which share it may exceed the limit that it exceeds most; 0 or less if it surely keeps all.
     pub(super) fn excess(&self, wishes: &Wishes) -> f64 {
         let slos = self.slo_delays.iter().zip(&wishes.slos).map(|(delay, slo)| {
             let most_ns = delay.high().unwrap_or(delay.value);

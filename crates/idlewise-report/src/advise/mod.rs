@@ -537,10 +537,11 @@ fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
         }
         _ if keeps_now => Outcome::LeaveAlone,
         _ => {
-            // The cheapest, if several keep the limits in the estimate or exceed them alike.
-            let distance = |row: &Judgement| match row.seems_to_keep(wishes) {
-                true => f64::NEG_INFINITY,
-                false => row.excess(wishes),
+            // By the estimates, which is what the table shows: intervals of a short recording can be wider than all that
+            // is between them. The cheapest, if several keep the limits or exceed them alike.
+            let distance = |row: &Judgement| match row.likely_excess(wishes) {
+                ..=0.0 => f64::NEG_INFINITY,
+                excess => excess,
             };
             let nearest = (0..rows.len()).min_by(|&a, &b| {
                 let [a, b] = [a, b].map(|index| &rows[index]);

@@ -321,6 +321,25 @@ fn of_those_that_exceed_a_limit_alike_the_cheapest_is_nearest() {
     assert_eq!(*advice.outcome(), Outcome::Infeasible(Some(1)));
 }
 
+/// The setting with the highest p99 of all was the nearest, because its interval ended lowest.
+#[test]
+fn the_nearest_is_nearest_in_what_the_table_shows() {
+    let mut uncertain = slices(&[60_000], |_| 1e6);
+    uncertain.delays[0].add(1_000_000, 5);
+    let candidates = [
+        candidate("C1=off", Step::StateOff, slices(&[100_000], |_| 1e6)),
+        candidate("C1E=off", Step::StateOff, uncertain),
+    ];
+    let slos = vec![Slo { ratio: 0.99, limit_ns: 50_000 }];
+    let advice = advice(&candidates, Wishes { slos, ..Wishes::default() });
+    assert!(
+        advice.rows[2].slo_delays[0].high() > Some(900_000.0),
+        "{:?}",
+        advice.rows[2].slo_delays
+    );
+    assert_eq!(*advice.outcome(), Outcome::Infeasible(Some(1)));
+}
+
 /// The CPUs of a large machine that matter may be scattered. The output took 255 columns, and dropped most figures.
 #[test]
 fn many_scattered_cpus_fit_the_width() {

@@ -114,7 +114,7 @@ pub struct Advise {
     slos: Vec<Slo>,
 
     /// With --slo, allow at most this many extra watts in total
-    #[arg(long, value_name = "W", value_parser = watts)]
+    #[arg(long, value_name = "W", value_parser = watts, requires = "slos")]
     max_watts: Option<f64>,
 
     /// The machine to judge for [default: the recorded one]

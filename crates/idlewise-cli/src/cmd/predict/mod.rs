@@ -497,7 +497,8 @@ impl Predict {
             (100.0 * reproduction.error_max()).ceil(),
             reproduction_text(reproduction)
         );
-        let verdicts = verdicts(&rows, machine.power_basis());
+        let elsewhere = (!is_own_machine(self.machine.as_deref())).then_some(machine.id.as_str());
+        let verdicts = verdicts(&rows, machine.power_basis(), elsewhere);
         for verdict in verdicts.iter().take(VERDICT_COUNT_MAX) {
             writeln!(out, "{}", wrap(verdict, style.width, 2))?;
         }
