@@ -80,29 +80,23 @@ pub fn without_twins(paths: &[PathBuf], unpacking: Unpacking) -> Vec<PathBuf> {
             None => kept.push(path.clone()),
         }
     }
-    if let Some((path, twin)) = left_out.first() {
-        let more = match left_out.len() {
-            1 => String::new(),
-            count => format!("; so are {} more", count - 1),
-        };
-        say(format_args!(
-            "idlewise: {} is left out, because {} is the same recording{more}",
-            screen::name(path),
-            screen::name(twin)
-        ));
-    }
-    if let Some((path, first)) = same_source.first() {
-        let more = match same_source.len() {
-            1 => String::new(),
-            count => format!("; so do {} more", count - 1),
-        };
-        say(format_args!(
-            "idlewise: {} and {} come from the same recording, and both count{more}",
-            screen::name(first),
-            screen::name(path)
-        ));
-    }
+    say_first(&left_out, "so are", |path, twin| {
+        format!("{path} is left out, because {twin} is the same recording")
+    });
+    say_first(&same_source, "so do", |path, first| {
+        format!("{first} and {path} come from the same recording, and both count")
+    });
     kept
+}
+
+/// Says something of the first pair, and how many more there are.
+fn say_first(pairs: &[(&Path, &Path)], so_are: &str, words: impl Fn(String, String) -> String) {
+    let Some((path, other)) = pairs.first() else { return };
+    let words = words(screen::name(path), screen::name(other));
+    match pairs.len() {
+        1 => say(format_args!("idlewise: {words}")),
+        count => say(format_args!("idlewise: {words}; {so_are} {} more", count - 1)),
+    }
 }
 
 /// What a file is. Opening a log reads its footer.

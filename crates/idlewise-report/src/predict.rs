@@ -4,6 +4,7 @@ use idlewise_sim::Basis;
 use idlewise_sim::predict::{Durations, Likeness, Miss, Outcome, Reproduction};
 
 use crate::columns::GOVERNOR;
+use crate::verdict::percent_change;
 use crate::{Column, Heading, Priority, Table};
 
 /// A change against the recorded setting: the mean over replicates, the lowest and the highest, as ratios (0.1 is
@@ -265,11 +266,10 @@ pub fn task_table(tasks: &[PredictedTask]) -> Table {
 
 /// Says how near a run with the recorded setting is to the recording.
 pub fn reproduction_text(reproduction: &Reproduction) -> String {
-    let percent = |ratio: f64| match ratio.is_finite() {
-        // Without a zero's sign.
-        true if (ratio - 1.0).abs() < 0.0005 => "0.0 %".to_owned(),
-        true => format!("{:+.1} %", 100.0 * (ratio - 1.0)),
-        false => "unknown".to_owned(),
+    let percent = |ratio: f64| match percent_change(1.0, ratio) {
+        0.0 => "0.0 %".to_owned(),
+        percent if percent.is_finite() => format!("{percent:+.1} %"),
+        _ => "unknown".to_owned(),
     };
     let like = |likeness: &Likeness| {
         let Likeness { p50_ratio, p99_ratio, distance } = *likeness;

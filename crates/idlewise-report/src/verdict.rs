@@ -126,7 +126,7 @@ fn is_less(a: f64, b: f64) -> bool {
 }
 
 /// In percent, as it is shown: with one digit.
-fn percent_change(before: f64, after: f64) -> f64 {
+pub(crate) fn percent_change(before: f64, after: f64) -> f64 {
     let percent = (after / before - 1.0) * 100.0;
     if percent.abs() < 0.05 { 0.0 } else { percent }
 }

@@ -8,13 +8,18 @@ rmmod idlewise_idle
 insmod /modules/test/idlewise_idle.ko states=POLL,C1:1/1,C1E@hlt:2/4,C6@hlt:290/800 real_exits=1
 values() { cat $cpus/cpu*/cpuidle/state*/disable $cpus/cpu*/power/pm_qos_resume_latency_us; }
 first=$(values)
-# step NAME COMMAND...: runs it, shows what it prints, and fails if it fails
+# step NAME COMMAND...: runs it, shows what it prints, and fails if it fails. Where it has to print `wanted`, it has three
+# attempts: it measures, and the host may be busy with something else for a while.
+wanted=
 step() {
     name=$1
     shift
     say "\$ $*"
-    "$@" > /tmp/said 2>&1
-    status=$?
+    for _ in 1 2 3; do
+        "$@" > /tmp/said 2>&1
+        status=$?
+        if [ -z "$wanted" ] || grep -q "$wanted" /tmp/said; then break; fi
+    done
     sed 's/^/# /' /tmp/said
     check "first steps: $name" [ $status = 0 ]
 }
@@ -34,18 +39,10 @@ pkill -P $load 2> /dev/null
 kill $load
 wait $load 2> /dev/null
 : "${setting:=latency=10us}"
-# A try measures, and the host may be busy with something else for a while.
-tried() {
-    for _ in 1 2 3; do
-        idlewise try --set "$setting" --metric '^([0-9]+) ' --higher-is-better --settle 0 -- work requests 250 > /tmp/tried 2>&1
-        status=$?
-        cat /tmp/tried
-        grep -q 'above' /tmp/tried && break
-    done
-    return $status
-}
-step "try" tried
-check "first steps: try finds that it helps" grep -q 'above' /tmp/said
+wanted=above
+step "try" idlewise try --set "$setting" --metric '^([0-9]+) ' --higher-is-better --settle 0 -- work requests 250
+check "first steps: try finds that it helps" grep -q "$wanted" /tmp/said
+wanted=
 check "first steps: try gives everything back" [ "$(values)" = "$first" ]
 step "set apply" idlewise set apply --set "$setting"
 check "first steps: it is in force" [ "$(values)" != "$first" ]

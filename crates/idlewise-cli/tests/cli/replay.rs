@@ -180,7 +180,7 @@ fn a_recording_beside_its_log_is_not_counted_twice() {
         assert_eq!(said, expected, "{command:?}");
         let (_, said) = with(&["traces/b-redis.perf.data.xz", log]);
         assert_eq!(said, "", "{command:?}");
-        // By any name. Of two logs nobody knows that they are the same.
+        // By any name. Two logs both count.
         let place = folder();
         let copy = place.path().join("server.parquet");
         fs::copy(root().join(log), &copy).unwrap();

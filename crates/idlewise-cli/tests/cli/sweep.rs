@@ -240,6 +240,12 @@ fn a_recording_and_its_import_are_one_log() {
     assert!(message.contains("other.data is left out, because "), "{message}");
     assert!(message.contains("; so are 1 more"), "{message}");
     assert_eq!(place.sweep(&["status"]).1["cell_count"], 3 * 4);
+    // What is left out as a copy does not count as another log of the recording.
+    copy("a-idle.parquet", "copy.parquet");
+    let message = said(&["status"]);
+    assert!(message.contains("has the same content"), "{message}");
+    assert!(!message.contains("both count"), "{message}");
+    fs::remove_file(place.path("logs/copy.parquet")).unwrap();
     // Two recordings without a log.
     fs::remove_file(place.path("logs/run.parquet")).unwrap();
     let message = said(&["status"]);

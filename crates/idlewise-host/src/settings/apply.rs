@@ -302,20 +302,17 @@ fn undo(
     mut journal: Journal,
     cause: SettingsError,
 ) -> SettingsError {
-    let undone = journal.sessions.pop();
-    let has_undone =
-        |session: &Session| undone.as_ref().is_some_and(|undone| undone.id == session.id);
-    let is_unwritten = |journal: &Journal| !journal.sessions.iter().any(has_undone);
+    let session = journal.sessions.pop();
     let settled = settle(root, folder, &mut journal);
-    holder::wait_for_end(undone.as_ref().and_then(|session| session.holder));
+    holder::wait_for_end(session.as_ref().and_then(|session| session.holder));
+    let id = session.map(|session| session.id);
+    let has_it = |journal: &Journal| journal.sessions.iter().any(|it| Some(it.id) == id);
     let left = match settled {
         Ok(settled) if settled.failed.is_empty() => return cause,
         Ok(settled) => settled.failed.iter().map(|failed| failed.error.to_string()).collect(),
         // A full disk may be why nothing could be done, and then there is nothing to undo: a file is changed only after
         // the journal has said so.
-        Err(_) if Journal::read(root).is_ok_and(|(on_disk, _)| is_unwritten(&on_disk)) => {
-            return cause;
-        }
+        Err(_) if Journal::read(root).is_ok_and(|(on_disk, _)| !has_it(&on_disk)) => return cause,
         Err(error) => vec![error.to_string()],
     };
     SettingsError::NotUndone { cause: Box::new(cause), left: left.join("; ") }

@@ -547,15 +547,14 @@ impl CausedWorkload {
     /// shown, table. Something else that delays wake-ups of running CPUs may hide the exit. A run of the recorded states
     /// does not tell, since exit and rest add up to what was recorded; on other states it would be wrong.
     pub fn doubtful_exits_ns(&self, recorded: &Machine) -> Vec<(usize, u64, u64)> {
-        let shown =
-            self.shown_exits_ns.iter().map(|(&state, &shown_ns)| (usize::from(state), shown_ns));
         let table_ns = recorded.exit_latencies_ns();
-        let both =
-            shown.filter_map(|(state, shown_ns)| Some((state, shown_ns, *table_ns.get(state)?)));
-        both.filter(|(_, shown_ns, table_ns)| {
-            *table_ns >= DOUBTFUL_EXIT_MIN_NS && shown_ns * 10 < *table_ns
-        })
-        .collect()
+        let doubtful = self.shown_exits_ns.iter().filter_map(|(&state, &shown_ns)| {
+            let state = usize::from(state);
+            let table_ns = *table_ns.get(state)?;
+            let is_doubtful = table_ns >= DOUBTFUL_EXIT_MIN_NS && shown_ns * 10 < table_ns;
+            is_doubtful.then_some((state, shown_ns, table_ns))
+        });
+        doubtful.collect()
     }
 
     /// Splits each recorded wake-up into how long the CPU takes to learn of it, the idle state's exit latency, and the

@@ -273,7 +273,7 @@ impl Plan {
                         store.display()
                     )));
                 }
-                let paths = without_copies(&without_twins(&paths, Unpacking::default()));
+                let paths = without_twins(&without_copies(&paths), Unpacking::default());
                 let names = distinct_names(&paths, &[ALL_LOGS]);
                 let named = paths.iter().zip(names);
                 named.map(|(path, name)| PlannedLog { name, path: Some(path.clone()) }).collect()
