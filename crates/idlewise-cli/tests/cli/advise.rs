@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::captured::CapturedMachine;
-use crate::{assert_refused, idlewise, json, stdout};
+use crate::{assert_refused, idlewise, json, root, stdout};
 
 /// A small machine, for half a second.
 const SMALL: &str =
@@ -218,6 +218,31 @@ fn a_recording_with_causes_is_judged_on_its_workload() {
     assert!(text.contains("; judged by predict"), "{text}");
     assert!(text.contains("reproduces itself"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= crate::WIDTH), "{text}");
+}
+
+/// Where tasks find their data ready, waiting behind their own work is no delay of a wake-up, in `advise` as in
+/// `predict`.
+#[test]
+fn advise_and_predict_name_the_same_delays() {
+    let path = root().join("recordings/causes/made-with/redis.parquet");
+    let recording = path.to_str().unwrap();
+    let advice = json(&["advise", recording, "--json"]);
+    let no_c6 = ["predict", recording, "--replicates", "1", "--json", "--disable", "C6"];
+    let told = json(&[&no_c6[..], &["--governor", "menu"]].concat());
+    let of_all: Vec<&Value> =
+        told["tasks"].as_array().unwrap().iter().filter(|row| row["task"] == "all").collect();
+    let steps = told["runs"][0]["step_count"].as_u64().unwrap();
+    for (setting, predicted) in [("as it is", of_all[0]), ("C6=off", of_all[1])] {
+        assert!(predicted["wake_count"].as_u64().unwrap() < steps, "none finds its data ready");
+        let rows = advice["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["setting"] == setting).unwrap();
+        for (advised_ns, predicted_ns) in
+            [("delay_p50_ns", "latency_p50_ns"), ("delay_p99_ns", "latency_p99_ns")]
+        {
+            let ratio = number(&row[advised_ns]) / number(&predicted[predicted_ns]);
+            assert!((0.99..=1.01).contains(&ratio), "{setting}: {advised_ns} {ratio}");
+        }
+    }
 }
 
 #[test]

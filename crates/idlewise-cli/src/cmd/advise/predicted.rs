@@ -1,7 +1,8 @@
 //! Plays the recorded workload under every variant, and cuts what happens into slices of the recording.
 //!
 //! A slice has the steps that were due in it in the recording. The same steps are compared under each variant,
-//! whenever they ran there. A slice's energy is that from when its first step is due until the next slice's first step is.
+//! whenever they ran there; the delays are those of the ones that waited for what woke them. A slice's energy is that
+//! from when its first step is due until the next slice's first step is.
 
 use std::path::Path;
 
@@ -83,7 +84,10 @@ impl Predicted {
             let at = u128::from(recorded_due_ns) * slice_count as u128 / u128::from(self.span_ns());
             let at = (at as usize).min(slice_count - 1);
             let window = &run.windows[step];
-            slices.delays[at].record(window.run_at_ns.saturating_sub(window.due_ns));
+            // What comes while the task still works waits for that work, whatever the idle state: no delay of a wake-up.
+            if window.is_woken {
+                slices.delays[at].record(window.run_at_ns.saturating_sub(window.due_ns));
+            }
             begins_ns[at] = begins_ns[at].min(window.due_ns);
         }
         let Some(report) = &run.report else { return slices };
