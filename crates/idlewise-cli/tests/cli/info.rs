@@ -24,6 +24,16 @@ fn tells_an_unobserved_cpu_from_an_idle_one() {
     assert!((490_000..505_000).contains(&p50_ns), "{p50_ns}");
 }
 
+/// With and without doubts to print.
+#[test]
+fn one_empty_line_is_enough() {
+    for log in ["traces/q-menu-6.12.trace.dat.xz", "traces/s-softirq500.parquet"] {
+        for text in [stdout(&["info", log]), stdout(&["info", log, "--doubts"])] {
+            assert!(!text.contains("\n\n\n"), "{text}");
+        }
+    }
+}
+
 #[test]
 fn reads_a_recording_directly() {
     let log = json(&["info", "traces/a-idle.parquet", "--json"]);

@@ -161,8 +161,11 @@ impl Info {
             }
             add_gap_count(&mut notes, &named.name, metadata);
             notes.doubts_of(&metadata.doubts);
-            writeln!(out, "\n{}\n", notes.to_text(style.width).trim_end())?;
-            writeln!(out, "{}", wrap(&verdict_of(&named)?, style.width, 2))?;
+            let notes = notes.to_text(style.width);
+            if !notes.trim_end().is_empty() {
+                writeln!(out, "\n{}", notes.trim_end())?;
+            }
+            writeln!(out, "\n{}", wrap(&verdict_of(&named)?, style.width, 2))?;
         }
         Ok(ExitCode::SUCCESS)
     }
