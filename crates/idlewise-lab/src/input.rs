@@ -228,7 +228,8 @@ pub fn open_stream(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-fn is_pipe(path: &Path) -> bool {
+/// Whether it can be read only once.
+pub fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
 }
 

@@ -1,6 +1,7 @@
 //! `idlewise advise`. The advice is checked by applying it in a simulation.
 
 use std::fs;
+use std::io::Write;
 
 use serde_json::Value;
 
@@ -218,6 +219,37 @@ fn a_recording_with_causes_is_judged_on_its_workload() {
     assert!(text.contains("; judged by predict"), "{text}");
     assert!(text.contains("reproduces itself"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= crate::WIDTH), "{text}");
+}
+
+/// An option or an input that cannot be played is named, and changes the judge.
+#[test]
+fn what_cannot_be_played_is_judged_by_replay_and_says_so() {
+    let recording = "traces/c-nginx.trace.dat.xz";
+    let judged = json(&["advise", recording, "--hz", "100", "--json"]);
+    assert_eq!(judged["judged_by"], "replay");
+    assert!(judged["doubts"].to_string().contains("leave out --hz"), "{}", judged["doubts"]);
+    let asked = ["advise", recording, "--judge", "predict", "--hz", "100"];
+    assert_refused(&asked, &["ticks of the recording; leave out --hz"]);
+    let piped = |judge: &[&str]| {
+        let mut run = std::process::Command::new(env!("CARGO_BIN_EXE_idlewise"))
+            .args(["advise", "/dev/stdin", "--json"])
+            .args(judge)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut pipe = run.stdin.take().unwrap();
+        let bytes = fs::read(root().join(recording)).unwrap();
+        let writer = std::thread::spawn(move || _ = pipe.write_all(&bytes));
+        let output = run.wait_with_output().unwrap();
+        writer.join().unwrap();
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned())
+    };
+    let [text, _] = piped(&[]);
+    assert!(text.contains("\"replay\"") && text.contains("save it to a file first"), "{text}");
+    let [_, refusal] = piped(&["--judge", "predict"]);
+    assert!(refusal.contains("a pipe can be read only once"), "{refusal}");
 }
 
 /// Where tasks find their data ready, waiting behind their own work is no delay of a wake-up, in `advise` as in

@@ -434,18 +434,18 @@ impl Judgement {
 
     /// Whether it keeps all limits in the estimate, if not for sure.
     pub(super) fn seems_to_keep(&self, wishes: &Wishes) -> bool {
-        self.likely_excess(wishes) <= 0.0
+        self.likely_distance(wishes) <= 0.0
     }
 
-    /// [`Judgement::excess`] by the estimates, whatever their intervals.
-    pub(super) fn likely_excess(&self, wishes: &Wishes) -> f64 {
+    /// How far it is from the limits that it exceeds, together, by the estimates, whatever their intervals; 0 if it keeps all.
+    pub(super) fn likely_distance(&self, wishes: &Wishes) -> f64 {
         let estimated = |estimate: &Estimate| Estimate { interval: None, ..*estimate };
         let row = Judgement {
             slo_delays: self.slo_delays.iter().map(estimated).collect(),
             power_change_mw: self.power_change_mw.as_ref().map(estimated),
             ..self.clone()
         };
-        row.excess(wishes)
+        row.excesses(wishes).map(|excess| excess.max(0.0)).sum()
     }
 
     /// Whether its figures have intervals, without which nothing is certain.
@@ -455,6 +455,11 @@ impl Judgement {
 
     /// By which share it may exceed the limit that it exceeds most; 0 or less if it surely keeps all.
     pub(super) fn excess(&self, wishes: &Wishes) -> f64 {
+        self.excesses(wishes).fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// By which share it may exceed each limit.
+    fn excesses(&self, wishes: &Wishes) -> impl Iterator<Item = f64> {
         let slos = self.slo_delays.iter().zip(&wishes.slos).map(|(delay, slo)| {
             let most_ns = delay.high().unwrap_or(delay.value);
             most_ns / (slo.limit_ns as f64).max(1.0) - 1.0
@@ -463,11 +468,11 @@ impl Judgement {
             (Some(most_mw), Some(change)) => {
                 let change_mw = change.high().unwrap_or(change.value);
                 // Of what it is now, because a limit may be 0 W.
-                (change_mw - most_mw) / (self.power_mw - change.value).max(1e-9)
+                Some((change_mw - most_mw) / (self.power_mw - change.value).max(1e-9))
             }
-            _ => f64::NEG_INFINITY,
+            _ => None,
         };
-        slos.fold(power, f64::max)
+        slos.chain(power)
     }
 
     /// The gain as a share, if it is certain: less cost, or less power where delay is limited.

@@ -539,10 +539,7 @@ fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
         _ => {
             // By the estimates, which is what the table shows: intervals of a short recording can be wider than all that
             // is between them. The cheapest, if several keep the limits or exceed them alike.
-            let distance = |row: &Judgement| match row.likely_excess(wishes) {
-                ..=0.0 => f64::NEG_INFINITY,
-                excess => excess,
-            };
+            let distance = |row: &Judgement| row.likely_distance(wishes);
             let nearest = (0..rows.len()).min_by(|&a, &b| {
                 let [a, b] = [a, b].map(|index| &rows[index]);
                 distance(a).total_cmp(&distance(b)).then(a.power_mw.total_cmp(&b.power_mw))

@@ -340,6 +340,17 @@ fn the_nearest_is_nearest_in_what_the_table_shows() {
     assert_eq!(*advice.outcome(), Outcome::Infeasible(Some(1)));
 }
 
+/// Taking on power brings nothing nearer while the delay stays too long.
+#[test]
+fn what_exceeds_one_limit_more_is_not_nearest_for_a_hair_of_the_other() {
+    let candidates = [candidate("C1E=off", Step::StateOff, slices(&[2_000, 289_999], |_| 1.2e6))];
+    let slos = vec![Slo { ratio: 0.99, limit_ns: 200_000 }];
+    let wishes = Wishes { slos, power_max_mw: Some(0.0), ..Wishes::default() };
+    let advice = advice(&candidates, wishes);
+    assert!(advice.rows[1].slo_delays[0].value < advice.rows[0].slo_delays[0].value);
+    assert_eq!(*advice.outcome(), Outcome::Infeasible(None));
+}
+
 /// The CPUs of a large machine that matter may be scattered. The output took 255 columns, and dropped most figures.
 #[test]
 fn many_scattered_cpus_fit_the_width() {

@@ -21,6 +21,12 @@ pub(super) enum AskedJudge {
     Predict,
 }
 
+/// Why a workload is not played, and what would let it.
+pub(super) struct Unplayable {
+    pub why: &'static str,
+    pub remedy: &'static str,
+}
+
 /// What candidates are judged on.
 pub(super) struct Judged {
     pub name: String,
@@ -45,18 +51,23 @@ impl Judged {
         path: &Path,
         unpacking: Unpacking,
         judge: Option<AskedJudge>,
-        is_for_some_cpus: bool,
+        unplayable: Option<Unplayable>,
     ) -> Result<Self> {
         if judge == Some(AskedJudge::Replay) {
             return Ok(Judged::replayed(NamedLog::open(path, unpacking)?));
         }
         let is_asked = judge == Some(AskedJudge::Predict);
-        if is_for_some_cpus {
-            let why = "a played workload cannot have a setting for some CPUs only";
+        let pipe = Unplayable {
+            why: "a pipe can be read only once, so its tasks cannot be played",
+            remedy: "save it to a file first",
+        };
+        if let Some(Unplayable { why, remedy }) =
+            unplayable.or_else(|| input::is_pipe(path).then_some(pipe))
+        {
             if is_asked {
-                return Err(Failure::new(format_args!("--judge predict: {why}; leave out --cpus")));
+                return Err(Failure::new(format_args!("--judge predict: {why}; {remedy}")));
             }
-            let doubt = Some(format!("judged by replay: {why}"));
+            let doubt = Some(format!("judged by replay: {why}; {remedy}"));
             return Ok(Judged { doubt, ..Judged::replayed(NamedLog::open(path, unpacking)?) });
         }
         let played = predicted::open(path, unpacking).transpose();

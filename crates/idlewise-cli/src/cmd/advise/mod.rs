@@ -27,7 +27,7 @@ use idlewise_trace::wanted_events;
 
 use self::candidates::{Candidates, Change, Variant};
 use self::emit::Format;
-use self::judged::{AskedJudge, Judged};
+use self::judged::{AskedJudge, Judged, Unplayable};
 use self::predicted::Predicted;
 use self::replayed::Replayed;
 use super::info::histogram::{self, Form};
@@ -81,7 +81,7 @@ Examples:
 advise considers latency limits, another governor, a disabled state and a boot parameter, the least \
 drastic first. It judges each by replaying the recorded idle periods. If the recording says what makes \
 tasks run (record --causes), and a simulation of these tasks matches the recording, it judges by the \
-simulation instead, but not with -d or --cpus. With --slo, it recommends a \
+simulation instead, but not with -d, --cpus or --hz. With --slo, it recommends a \
 change that clearly stays within the limits; of several, the one that uses the least power. Without --slo, it \
 recommends a change only if it clearly reduces cost (energy, plus delay at a price), and neither power nor the \
 longest delays rise. *Clearly* means for the whole 95 % confidence interval, computed from slices of the recording. \
@@ -135,8 +135,8 @@ pub struct Advise {
     #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
     lambda_mw: Option<Price>,
 
-    /// How to judge [default: predict, if `record --causes` made the recording, its simulation matches it, and -d and
-    /// --cpus are absent; else replay]
+    /// How to judge [default: predict, if `record --causes` made the recording, its simulation matches it, it is a
+    /// file, and -d, --cpus and --hz are absent; else replay]
     #[arg(long, value_name = "JUDGE", value_enum)]
     judge: Option<AskedJudge>,
 
@@ -219,7 +219,7 @@ impl Advise {
             }
             (Some(path), _) => {
                 signals::clean_up_first()?;
-                Judged::open(path, self.unpacking, self.judge, self.cpus.is_some())?
+                Judged::open(path, self.unpacking, self.judge, self.unplayable())?
             }
             (None, Some(duration)) => {
                 let named = record(&root, duration, self.unpacking)?;
@@ -240,6 +240,19 @@ impl Advise {
         let target = ReplayTarget::new(machine, &[], &[])?;
         let (advice, changes) = self.judge(&named, &target)?;
         self.print(&advice, &changes, output)
+    }
+
+    /// An option that holds only for a replay.
+    fn unplayable(&self) -> Option<Unplayable> {
+        let cpus = Unplayable {
+            why: "a played workload cannot have a setting for some CPUs only",
+            remedy: "leave out --cpus",
+        };
+        let hz = Unplayable {
+            why: "a played workload has the ticks of the recording",
+            remedy: "leave out --hz",
+        };
+        (self.cpus.is_some().then_some(cpus)).or_else(|| self.hz.is_some().then_some(hz))
     }
 
     /// What a histogram can tell; `None` if the file is a log or a recording.
