@@ -211,6 +211,10 @@ pub fn open(path: &Path) -> Result<File> {
 pub fn open_stream(path: &Path) -> Result<File> {
     let fail =
         |error: io::Error| Failure::new(format_args!("cannot read {}: {error}", path.display()));
+    if path.is_dir() {
+        let path = path.display();
+        return Err(Failure::new(format_args!("{path} is a folder; name a file in it")));
+    }
     if !is_pipe(path) {
         return File::open(path).map_err(fail);
     }
@@ -334,6 +338,22 @@ pub fn workload(
     let writer = WorkloadWriter::new(OutputFile::unnamed(path)?)?;
     let (writer, metadata) = read_causes(path, file, writer, reading, recorded)?;
     Ok(WorkloadLog::from_file(path, writer.finish_unnamed(&metadata)?)?)
+}
+
+/// What a workload log or a recording says of the recorded machine; nothing for a pipe, which can be read only once.
+pub fn said_machine(path: &Path, reading: &Reading<'_>) -> Result<RecordedMachine> {
+    if is_pipe(path) {
+        return Ok(RecordedMachine::default());
+    }
+    if let Some(log) = workload_log(path)? {
+        return Ok(RecordedMachine {
+            machine: log.metadata.machine,
+            governor: log.metadata.governor,
+        });
+    }
+    let note = open_recording(path, reading)?.info().machine_note.clone().unwrap_or_default();
+    let machine = note.tables.first().map(|table| table.machine.clone());
+    Ok(RecordedMachine { machine, governor: note.governor })
 }
 
 /// Like [`workload`]; `None` for an idle log, for a recording that does not say what makes tasks run, and for a

@@ -5,9 +5,9 @@
 //! them is no alternative; of the others it is the one that costs least at the middle price of delay. If even that one
 //! costs more than the governor in use, the verdict says so.
 
-use idlewise_sim::Basis;
 use idlewise_sim::contest::{Price, Role};
-use idlewise_sim::replay::Delays;
+use idlewise_sim::replay::{Delays, Tally};
+use idlewise_sim::{Basis, CostModel, UJ_PER_MW_NS};
 
 use crate::replay::{Outcome, groups, machine_words, reference_price, span_words, words};
 use crate::{Statement, counted};
@@ -80,15 +80,23 @@ impl InUse {
 pub(crate) struct Plain {
     delays: Delays,
     energy_uj: f64,
+    /// The mean power of its stays, without entering and leaving states.
+    idle_mw: f64,
 }
 
 impl Plain {
-    pub(crate) fn new(delays: Delays, energy_uj: f64) -> Self {
-        Plain { delays, energy_uj }
+    pub(crate) fn new(delays: Delays, costs: &CostModel, tally: &Tally) -> Self {
+        let (mut idle_uj, mut idle_ns) = (0.0, 0);
+        for (state, counts) in tally.states.iter().take(costs.states().len()).enumerate() {
+            idle_uj += costs.stays_uj(state, 0, counts.stay_ns);
+            idle_ns += counts.stay_ns;
+        }
+        let idle_mw = if idle_ns == 0 { 0.0 } else { idle_uj / (idle_ns as f64 * UJ_PER_MW_NS) };
+        Plain { delays, energy_uj: costs.energy_uj(tally), idle_mw }
     }
 
     fn of(outcome: &Outcome<'_>) -> Self {
-        Plain::new(outcome.delays(), outcome.costs.energy_uj(&outcome.tally))
+        Plain::new(outcome.delays(), outcome.costs, &outcome.tally)
     }
 
     fn p99_ns(&self) -> u64 {
@@ -116,7 +124,26 @@ impl Plain {
         };
         let delay = change("mean delay", other.mean_ns(), self.mean_ns(), &rounded_span);
         let energy = change("energy", other.energy_uj, self.energy_uj, &energy_words);
-        format!("{p99}, {delay}, {energy} ({} power)", powers.as_str())
+        let shifted = self.energy_with_freed_time(other);
+        format!("{p99}, {delay}, {energy}{shifted} ({} power)", powers.as_str())
+    }
+
+    /// What the energy is if exits that take less time leave more of it idle, where that says something else: a replay
+    /// keeps the times at which the recorded stays began, and [`crate::advise`] does not.
+    fn energy_with_freed_time(&self, other: &Plain) -> String {
+        const TELLING_PERCENT: f64 = 1.0;
+        let freed_ns = other.delays.sum_ns() as f64 - self.delays.sum_ns() as f64;
+        let energy_uj = self.energy_uj + freed_ns * self.idle_mw * UJ_PER_MW_NS;
+        let percent = |after| percent_change(other.energy_uj, after);
+        let change = percent(energy_uj) - percent(self.energy_uj);
+        if !change.is_finite() || change.abs() < TELLING_PERCENT || energy_uj < 0.0 {
+            return String::new();
+        }
+        let why = match freed_ns > 0.0 {
+            true => "the time that shorter exits free is idle",
+            false => "longer exits leave less time idle",
+        };
+        format!(", or {:+.1} % if {why}", percent(energy_uj))
     }
 }
 
@@ -320,7 +347,28 @@ mod tests {
         for &(ns, count) in delays {
             (0..count).for_each(|_| all.record(ns));
         }
-        Plain::new(all, energy_uj)
+        Plain { delays: all, energy_uj, idle_mw: 0.0 }
+    }
+
+    #[test]
+    fn energy_is_shown_twice_where_idle_time_decides_it() {
+        let menu = plain(&[(290_000, 100)], 1_000.0);
+        let idling = |ns, energy_uj, idle_mw| {
+            let run = Plain { idle_mw, ..plain(&[(ns, 100)], energy_uj) };
+            run.instead_of(&menu, Basis::Assumed)
+        };
+        // By hand: 100 exits free 288 us each, 28.8 ms in all; at 10 mW that is 288 uJ.
+        let text = idling(2_000, 800.0, 10.0);
+        let expected =
+            "energy -20.0 %, or +8.8 % if the time that shorter exits free is idle (assumed power)";
+        assert!(text.ends_with(expected), "{text}");
+        let text = idling(390_000, 900.0, 10.0);
+        assert!(
+            text.contains("-10.0 %, or -20.0 % if longer exits leave less time idle"),
+            "{text}"
+        );
+        let text = idling(2_000, 800.0, 0.3);
+        assert!(text.ends_with("energy -20.0 % (assumed power)"), "{text}");
     }
 
     #[test]

@@ -81,9 +81,19 @@ fn limits_that_nothing_keeps_are_said_with_what_comes_nearest() {
         text.contains("Nothing that was tried clearly keeps all limits. latency=2us@0 comes"),
         "{text}"
     );
-    // With another watt it is feasible.
-    let text = stdout(&[&arguments[..], &["p99=50us", "--max-watts", "1"]].concat());
-    assert!(text.contains("Recommended: latency=2us@0."), "{text}");
+    // What it says would be kept is kept.
+    for asked in ["--slo p99=50us --max-watts 0.01", "--slo p99.9=1us"] {
+        let arguments = ["advise", "traces/h-pingpong.parquet", "--machine", "spr"];
+        let asked: Vec<&str> = asked.split(' ').collect();
+        let run = idlewise(&[&arguments[..], &asked].concat());
+        let text = String::from_utf8(run.stdout).unwrap();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(run.status.code(), Some(1), "{text}");
+        let (before, _) = text.split_once(", it would keep them.").expect(&text);
+        let (_, wider) = before.rsplit_once("With ").unwrap();
+        let wider: Vec<&str> = wider.split(' ').collect();
+        stdout(&[&arguments[..], &wider].concat());
+    }
 }
 
 #[test]

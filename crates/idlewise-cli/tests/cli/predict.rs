@@ -9,7 +9,7 @@ use idlewise_trace::causes::{
 };
 use idlewise_trace::{OutputFile, OutputOptions};
 
-use crate::{assert_refused, failure, folder, json, root, stdout};
+use crate::{assert_refused, failure, folder, idlewise, json, root, stdout};
 
 const ROUND_COUNT: i64 = 4_000;
 
@@ -195,6 +195,65 @@ fn what_can_not_be_predicted_is_refused_in_one_line() {
     let path = folder.path().join("task.parquet");
     write_ping_pong(&path);
     assert_refused(&["predict", path.to_str().unwrap(), "--task", "pang"], &["ping, pong"]);
+}
+
+/// It was silent, and a prediction for the wrong governor looked like any other.
+#[test]
+fn what_the_options_override_is_said() {
+    let folder = folder();
+    let path = folder.path().join("run.parquet");
+    write_ping_pong(&path);
+    let said = |options: &[&str]| {
+        let arguments = [&["predict", path.to_str().unwrap(), "--json"], options].concat();
+        let run = idlewise(&arguments);
+        // Either as a doubt, or in the error that the recording does not reproduce itself.
+        String::from_utf8([run.stdout, run.stderr].concat()).unwrap()
+    };
+    let own = ping_pong().0.governor.unwrap();
+    for other in ["teo", "deepest"].into_iter().filter(|other| *other != own) {
+        let expected =
+            format!("names {own} as its governor, but --recorded-governor {other} overrides");
+        let text = said(&["--recorded-governor", other]);
+        assert!(text.contains(&expected), "{text}");
+    }
+    let text = said(&["--recorded-machine", "milan"]);
+    assert!(
+        text.contains("idle states are") && text.contains("--recorded-machine milan"),
+        "{text}"
+    );
+    for agreeing in [&["--recorded-governor", &own][..], &[]] {
+        let text = said(agreeing);
+        assert!(!text.contains("overrides"), "{text}");
+    }
+}
+
+/// `predict` said to try the other arrivals, which then said to try these.
+#[test]
+fn whether_other_arrivals_reproduce_is_tried() {
+    for load in ["chain", "hackbench", "pingpong"] {
+        let path = format!("conformance/prediction/{load}.parquet");
+        let run = |arrivals| {
+            let run = idlewise(&["predict", &path, "--replicates", "1", "--arrivals", arrivals]);
+            (run.status.code(), String::from_utf8(run.stderr).unwrap())
+        };
+        let (open, closed) = (run("open"), run("closed"));
+        for ((status, text), other) in [(&open, &closed), (&closed, &open)] {
+            assert_eq!(*status == Some(2), text.contains("does not reproduce itself"), "{text}");
+            if *status == Some(2) {
+                assert_eq!(
+                    other.0 == Some(0),
+                    text.contains("with --arrivals") && !text.contains("nor does"),
+                    "{text}"
+                );
+                assert!(text.contains("with --arrivals"), "{text}");
+            }
+        }
+    }
+    let why = "no idle periods to replay";
+    let advise = ["advise", "conformance/prediction/chain.parquet"];
+    assert_refused(&advise, &[why, "name the recording"]);
+    assert_refused(&[&advise[..], &["--cpus", "0"]].concat(), &[why, "leave out --cpus"]);
+    assert_refused(&[&advise[..], &["--hz", "100"]].concat(), &[why, "leave out --hz"]);
 }
 
 #[test]

@@ -247,20 +247,44 @@ impl Advice {
                                     tail delays."
                 .to_owned(),
             Outcome::Infeasible(nearest) => {
+                let row = &self.rows[nearest.map_or(0, |index| index + 1)];
                 let nearest = match nearest {
-                    Some(index) => {
-                        let row = &self.rows[index + 1];
-                        format!("{} comes nearest. {}", row.shown_setting(), self.effect(row))
-                    }
+                    Some(_) => format!("{} comes nearest. {}", row.shown_setting(), self.effect(row)),
                     None => "The settings as they are come nearest.".to_owned(),
                 };
                 let why = match self.slice_count < RUN_COUNT_MIN {
                     true => format!(", because the recording is too short ({})", self.too_few_slices()),
                     false => String::new(),
                 };
-                format!("Nothing that was tried clearly keeps all limits{why}. {nearest}")
+                let limits = self.limits_kept_by(row).map_or(String::new(), |limits| {
+                    format!(" With {limits}, it would keep them.")
+                });
+                format!("Nothing that was tried clearly keeps all limits{why}. {nearest}{limits}")
             }
         }
+    }
+
+    /// The options that a row clearly keeps: the limits as they were given, or as wide as it needs them.
+    fn limits_kept_by(&self, row: &Judgement) -> Option<String> {
+        let rounded_up = |value: f64| {
+            let step = 10_f64.powi((value.max(1.0).log10().floor() as i32 - 1).max(0));
+            (value / step).ceil() * step
+        };
+        let slos = self.wishes.slos.iter().zip(&row.slo_delays);
+        let slos: Option<Vec<String>> = slos
+            .map(|(slo, delay)| {
+                let us = (slo.limit_ns as f64 / 1e3).max(rounded_up(delay.high()? / 1e3));
+                Some(format!("p{}={us:.0}us", (slo.ratio * 1e8).round() / 1e6))
+            })
+            .collect();
+        let watts = match (self.wishes.power_max_mw, row.power_change_mw) {
+            (Some(most_mw), Some(change)) => {
+                format!(" --max-watts {}", most_mw.max(rounded_up(change.high()?)) / 1e3)
+            }
+            (Some(most_mw), None) => format!(" --max-watts {}", most_mw / 1e3),
+            (None, _) => String::new(),
+        };
+        Some(format!("--slo {}{watts}", slos?.join(",")))
     }
 
     fn too_few_slices(&self) -> String {

@@ -67,6 +67,12 @@ impl Judged {
             if is_asked {
                 return Err(Failure::new(format_args!("--judge predict: {why}; {remedy}")));
             }
+            if input::workload_log(path)?.is_some() {
+                return Err(Failure::new(format_args!(
+                    "{}: a workload log has no idle periods to replay, and {why}; {remedy}",
+                    screen::name(path)
+                )));
+            }
             let doubt = Some(format!("judged by replay: {why}; {remedy}"));
             return Ok(Judged { doubt, ..Judged::replayed(NamedLog::open(path, unpacking)?) });
         }
@@ -96,7 +102,12 @@ impl Judged {
                     doubt: None,
                 })
             }
-            Err(error) if is_asked || is_workload_log => Err(error),
+            Err(error) if is_workload_log => Err(Failure::new(format_args!(
+                "{}; a workload log has no idle periods to replay instead: name the recording that it was \
+                 imported from",
+                error.text()
+            ))),
+            Err(error) if is_asked => Err(error),
             Err(error) => {
                 let doubt = Some(format!(
                     "judged by replay, as the workload cannot be played: {}",

@@ -97,7 +97,8 @@ has none; 1 if one does not work or is not in force, or if that could not be det
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Advise {
-    /// An idle log (.parquet), a recording (perf.data, trace.dat) or `record --histogram` output
+    /// An idle log (.parquet), a recording (perf.data, trace.dat), `record --histogram` output, or a workload log whose
+    /// simulation matches it
     #[arg(conflicts_with = "duration")]
     log: Option<PathBuf>,
 

@@ -43,7 +43,7 @@ pub(super) fn open(path: &Path, unpacking: Unpacking) -> Result<Option<Played>> 
 impl Predicted {
     /// Fails if the recording does not reproduce itself.
     pub fn new(played: Played) -> Result<Self> {
-        let runs = played.play(&Setting::new(&played.machine), &played.choice, ONE)?;
+        let runs = played.play_as_recorded(ONE)?;
         let reproduction = played.reproduction(&runs)?;
         Ok(Predicted { played, reproduction })
     }

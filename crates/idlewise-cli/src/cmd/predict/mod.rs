@@ -103,8 +103,8 @@ pub struct Predict {
 
     /// When interrupts from outside come: at their recorded times (open), or as long after the task began to
     /// wait as recorded (closed)
-    #[arg(long, value_name = "WHEN", default_value = "open", value_parser = ["open", "closed"])]
-    arrivals: String,
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = AskedArrivals::Open)]
+    arrivals: AskedArrivals,
 
     /// Show the tasks with this name; may be repeated [default: the five with the most wake-ups]
     #[arg(long = "task", value_name = "NAME")]
@@ -153,6 +153,19 @@ pub struct Predict {
     /// Print the table of tasks as CSV
     #[arg(long)]
     csv: bool,
+}
+
+/// `--arrivals`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum AskedArrivals {
+    Open,
+    Closed,
+}
+
+impl fmt::Display for AskedArrivals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == AskedArrivals::Open { "open" } else { "closed" })
+    }
 }
 
 /// `A->B`, or `A→B`.
@@ -224,6 +237,8 @@ struct Answer<'a> {
     runs: Vec<(String, Vec<Outcome>)>,
     shown: Vec<Shown>,
     machine: &'a Machine,
+    /// Where options override the recording, in words.
+    overrides: Vec<String>,
 }
 
 /// Its own options in a bundle.
@@ -264,7 +279,7 @@ impl Predict {
             }
             None => None,
         };
-        let played = self.read()?;
+        let played = self.read(self.arrivals)?;
         let machine = match named_machine(self.machine.as_deref())? {
             Some(machine) => machine,
             None => played.machine.clone(),
@@ -274,8 +289,12 @@ impl Predict {
         let setting =
             Setting { machine: &machine, keeps_gaps: self.write_log.is_some(), ..setting };
         let replicates = Replicates { count: self.replicates, seed: self.seed };
-        let base = played.play(&Setting::new(&played.machine), &played.choice, replicates)?;
-        let reproduction = played.reproduction(&base)?;
+        let base = played.play_as_recorded(replicates)?;
+        let overrides = self.overrides()?;
+        let reproduction = played.reproduction(&base).map_err(|error| {
+            let hints = [vec![self.other_arrivals(replicates)], overrides.clone()].concat();
+            Failure::new(format_args!("{}; {}", error.text(), hints.join("; ")))
+        })?;
         let shown = self.shown(&played, &base)?;
         let mut runs = Vec::new();
         governors::must_decide(&choices)?;
@@ -302,7 +321,15 @@ impl Predict {
                 writeln!(out, "{path}: {}; {perfetto}", counted(gap_count, "gap"))?;
             }
         }
-        let answer = Answer { played: &played, reproduction, base, runs, shown, machine: &machine };
+        let answer = Answer {
+            played: &played,
+            reproduction,
+            base,
+            runs,
+            shown,
+            machine: &machine,
+            overrides,
+        };
         self.print(&mut out, &answer)?;
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
@@ -344,20 +371,69 @@ impl Predict {
         Ok(report.gaps.len())
     }
 
-    fn read(&self) -> Result<Played> {
-        let mut recorded =
-            RecordedMachine { governor: self.recorded_governor.clone(), machine: None };
-        if let Some(name) = &self.recorded_machine {
-            recorded.machine = Some(bundled::machine(name)?);
-        }
-        let reading = Reading {
-            purpose: Purpose::Causes,
-            unpacking: self.unpacking.into(),
-            ..Reading::default()
+    fn read(&self, arrivals: AskedArrivals) -> Result<Played> {
+        let log = input::workload(&self.recording, &self.reading(), &self.recorded()?)?;
+        let arrivals = match arrivals {
+            AskedArrivals::Open => Arrivals::Open,
+            AskedArrivals::Closed => Arrivals::Closed,
         };
-        let log = input::workload(&self.recording, &reading, &recorded)?;
-        let arrivals = if self.arrivals == "closed" { Arrivals::Closed } else { Arrivals::Open };
-        Played::new(&self.recording, log, recorded, arrivals)
+        Played::new(&self.recording, log, self.recorded()?, arrivals)
+    }
+
+    fn reading(&self) -> Reading<'_> {
+        Reading { purpose: Purpose::Causes, unpacking: self.unpacking.into(), ..Reading::default() }
+    }
+
+    fn recorded(&self) -> Result<RecordedMachine> {
+        let machine = self.recorded_machine.as_deref().map(bundled::machine).transpose()?;
+        Ok(RecordedMachine { governor: self.recorded_governor.clone(), machine })
+    }
+
+    /// Where the options override what the recording says of itself.
+    fn overrides(&self) -> Result<Vec<String>> {
+        let mut overrides = Vec::new();
+        if self.recorded_governor.is_none() && self.recorded_machine.is_none() {
+            return Ok(overrides);
+        }
+        let (asked, said) =
+            (self.recorded()?, input::said_machine(&self.recording, &self.reading())?);
+        if let (Some(asked), Some(said)) = (asked.governor, said.governor)
+            && asked != said
+        {
+            overrides.push(format!(
+                "the recording names {said} as its governor, but --recorded-governor {asked} overrides it"
+            ));
+        }
+        let states = |machine: &Machine| {
+            let names = machine.states.iter().map(|state| state.name.as_str());
+            names.collect::<Vec<_>>().join(", ")
+        };
+        if let (Some(asked), Some(said)) = (asked.machine, said.machine)
+            && states(&asked) != states(&said)
+        {
+            overrides.push(format!(
+                "the recording's idle states are {}, but --recorded-machine {} overrides them",
+                states(&said),
+                asked.id
+            ));
+        }
+        Ok(overrides)
+    }
+
+    /// Whether a recording that does not reproduce itself does so with the other arrivals.
+    fn other_arrivals(&self, replicates: Replicates) -> String {
+        let other = match self.arrivals {
+            AskedArrivals::Open => AskedArrivals::Closed,
+            AskedArrivals::Closed => AskedArrivals::Open,
+        };
+        let reproduces = || -> Result<Reproduction> {
+            let played = self.read(other)?;
+            played.reproduction(&played.play_as_recorded(replicates)?)
+        };
+        match reproduces() {
+            Ok(_) => format!("with --arrivals {other} it does"),
+            Err(_) => format!("nor does it with --arrivals {other}"),
+        }
     }
 
     fn setting<'a>(&self, machine: &'a Machine) -> Result<Setting<'a>> {
@@ -432,7 +508,7 @@ impl Predict {
     }
 
     fn print(&self, out: &mut Screen, answer: &Answer<'_>) -> Result<()> {
-        let Answer { played, reproduction, base, runs, shown, machine } = answer;
+        let Answer { played, reproduction, base, runs, shown, machine, .. } = answer;
         let recorded_governor = &played.governor;
         let base_name = format!("{recorded_governor}, as recorded");
         let mut rows = vec![PredictedRun::new(&base_name, base, &[])];
@@ -462,7 +538,10 @@ impl Predict {
             self.arrivals,
             counted(self.replicates, "replicate")
         );
-        let notes = self.notes(machine, played);
+        let mut notes = self.notes(machine, played);
+        for text in &answer.overrides {
+            notes.doubt(text.clone());
+        }
         if self.json {
             let like = |likeness: &Likeness| {
                 json!({
@@ -474,7 +553,7 @@ impl Predict {
             let document = json!({
                 "log": name,
                 "machine": machine.id,
-                "arrivals": self.arrivals,
+                "arrivals": self.arrivals.to_string(),
                 "replicate_count": self.replicates,
                 "recorded_governor": recorded_governor,
                 "reproduction": {

@@ -64,7 +64,6 @@ pub(in crate::cmd) struct Played {
     /// The governor that was in use, as the recording names it, and its port.
     pub governor: String,
     pub choice: Choice,
-    arrivals: Arrivals,
     /// How often CPUs need their next tick, which no event tells.
     tick_need: f64,
 }
@@ -99,16 +98,8 @@ impl Played {
         let workload = CausedWorkload::new(&metadata, &steps, arrivals, Costs::Recorded)
             .map_err(|error| failure(path, &error))?;
         let (path, workload) = (path.to_owned(), Arc::new(workload));
-        let mut played = Played {
-            path,
-            metadata,
-            workload,
-            machine,
-            governor,
-            choice,
-            arrivals,
-            tick_need: 0.0,
-        };
+        let mut played =
+            Played { path, metadata, workload, machine, governor, choice, tick_need: 0.0 };
         played.tick_need =
             played.with_setup(&Setting::new(&played.machine), &played.choice, |setup| {
                 let mut setup = setup();
@@ -129,6 +120,11 @@ impl Played {
         self.with_setup(setting, choice, |setup| {
             seeds.into_par_iter().map(|seed| play(&self.workload, &mut setup(), seed)).collect()
         })
+    }
+
+    /// Plays the recorded setting.
+    pub fn play_as_recorded(&self, replicates: Replicates) -> Result<Vec<Outcome>> {
+        self.play(&Setting::new(&self.machine), &self.choice, replicates)
     }
 
     /// Calls `run` with what makes the machine of a setting.
@@ -181,12 +177,11 @@ impl Played {
         }
         Err(Failure::new(format_args!(
             "{}: it does not reproduce itself under {}, so a prediction would mean nothing: {} (all: {}); \
-             record for longer or on a quieter machine, or try `predict` with --arrivals {}",
+             record for longer or on a quieter machine",
             self.path.display(),
             self.governor,
             misses_text(&misses),
             reproduction_text(&reproduction),
-            if self.arrivals == Arrivals::Open { "closed" } else { "open" }
         )))
     }
 }
