@@ -42,11 +42,15 @@ install: toolchain ## build and install the command, its manual pages and shell 
 	@./scripts/setup $(BUILD_PACKAGES)
 	@$(CARGO) build --release --package idlewise-cli
 	@binary="$${CARGO_TARGET_DIR:-target}/release/idlewise"; to='$(DESTDIR)$(PREFIX)'; set -e; \
-	install -D -m 755 "$$binary" "$$to/bin/idlewise"; \
-	install -d "$$to/share/man/man1"; "$$binary" generate man --force "$$to/share/man/man1"; \
+	all=$$(mktemp -d); trap 'rm -rf "$$all"' EXIT; \
+	install -D -m 755 "$$binary" "$$all/bin/idlewise"; \
+	install -d "$$all/share/man/man1"; "$$binary" generate man "$$all/share/man/man1"; \
 	for entry in $(COMPLETIONS); do \
-	install -d "$$(dirname "$$to/share/$${entry#*:}")"; \
-	"$$binary" generate completions "$${entry%%:*}" > "$$to/share/$${entry#*:}"; done; \
+	install -d "$$(dirname "$$all/share/$${entry#*:}")"; \
+	"$$binary" generate completions "$${entry%%:*}" > "$$all/share/$${entry#*:}"; done; \
+	place="$$to/bin"; until [ -e "$$place" ]; do place=$$(dirname "$$place"); done; \
+	as=; [ -w "$$place" ] || { as=sudo; echo "only root may write to $$place: asking sudo"; }; \
+	$$as mkdir -p "$$to"; $$as cp -R "$$all/bin" "$$all/share" "$$to/"; \
 	echo "installed into $$to: bin/idlewise, share/man/man1/idlewise*.1, completions for bash, zsh and fish"
 
 package: toolchain ## pack the libraries as a registry would take them, in target/package; and say what breaks

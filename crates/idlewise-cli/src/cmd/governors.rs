@@ -26,7 +26,7 @@ Examples:
 
 Exit status: 0.";
 
-/// List the governors that `replay` can use, and rules to compare them with
+/// List the governors that `replay` can use, and simple rules as baselines
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Governors {

@@ -87,7 +87,7 @@ recommends a change only if it clearly reduces cost (energy, plus delay at a pri
 longest delays rise. *Clearly* means for the whole 95 % confidence interval, computed from slices of the recording. \
 A change that saves power at the price of longer delays, or the reverse, is shown for you to decide.
 
-Exit status: 0, even if nothing should change; 1 if no change stays within the limits; 2 on bad input, or \
+Exit status: 0, even if nothing should change; 1 if no setting keeps the limits; 2 on bad input, or \
 if nothing could be recorded. With --check-profile: 0 if every idle-state setting in it works as intended and is in force, or if it \
 has none; 1 if one does not work or is not in force, or if that could not be determined; 2 if a file cannot be read.";
 
@@ -136,8 +136,8 @@ pub struct Advise {
     #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
     lambda_mw: Option<Price>,
 
-    /// How to judge [default: predict, if `record --causes` made the recording, its simulation matches it, it is a
-    /// file, and -d, --cpus and --hz are absent; else replay]
+    /// How to judge [default: predict if LOG is a file made by `record --causes`, a simulation matches it, and -d,
+    /// --cpus and --hz are absent; else replay]
     #[arg(long, value_name = "JUDGE", value_enum)]
     judge: Option<AskedJudge>,
 

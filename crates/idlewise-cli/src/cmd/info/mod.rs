@@ -44,7 +44,7 @@ Examples:
 Exit status: 0 even if the log has errors (`log validate` returns 1 for those); 2 if the file \
 cannot be used.";
 
-/// Show what an idle log or a recording holds, CPU by CPU, and whether it can be trusted
+/// Show what a recording holds, CPU by CPU, and whether it can be trusted
 ///
 /// The last line is the verdict of `idlewise log validate`, which has the details.
 #[derive(clap::Args)]

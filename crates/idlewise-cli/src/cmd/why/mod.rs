@@ -104,7 +104,7 @@ pub struct Why {
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
-    /// Read sys/ and proc/ below this folder (in a container: the host's, mounted); a copy's counts never change
+    /// Read live sys/ and proc/ below this folder, such as the host's in a container; not a static copy
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
 
