@@ -1,7 +1,7 @@
 //! Output files of commands. [`OutputFile`] says what may be written where.
 
 use std::fmt::Display;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use idlewise_trace::{OutputFile, OutputOptions};
@@ -52,6 +52,16 @@ pub fn write(output: OutputFile, text: impl Display) -> Result<()> {
     let mut file = BufWriter::new(output.file());
     let written = write!(file, "{text}").and_then(|()| file.flush());
     drop(file);
+    finish(output, written)
+}
+
+/// Like [`write`], for what may be no text.
+pub fn write_bytes(output: OutputFile, bytes: &[u8]) -> Result<()> {
+    let written = output.file().write_all(bytes);
+    finish(output, written)
+}
+
+fn finish(output: OutputFile, written: io::Result<()>) -> Result<()> {
     written.map_err(|error| Failure::new(format_args!("{}: {error}", output.path().display())))?;
     output.finish()?;
     Ok(())

@@ -150,9 +150,13 @@ impl OutputFile {
         let byte_count = file.metadata().map_err(io)?.len();
         match way {
             Way::Unnamed => {}
-            Way::Through { mut to, .. } => {
+            Way::Through { mut to, is_stdout } => {
                 file.rewind().map_err(io)?;
-                io::copy(&mut file, &mut to).map_err(io)?;
+                match io::copy(&mut file, &mut to) {
+                    // Who reads no further, as `| head -1` does, has read enough.
+                    Err(error) if is_stdout && error.kind() == io::ErrorKind::BrokenPipe => {}
+                    copied => drop(copied.map_err(io)?),
+                }
             }
             Way::Name { replace, is_unflushed, partial } => {
                 if !is_unflushed {

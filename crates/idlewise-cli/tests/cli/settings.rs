@@ -198,6 +198,28 @@ fn what_was_applied_is_shown_and_given_back() {
     assert!(machine.said("status").1.contains("idlewise has set nothing"));
 }
 
+/// It said that it failed, with status 2, and what it had set stayed.
+#[test]
+fn what_cannot_be_reported_is_undone() {
+    let machine = Captured::new();
+    let before = machine.sysfs();
+    let run = |stdout: std::process::Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+        command.args(machine.arguments("apply --set C6=off@1-2")).stdout(stdout).output().unwrap()
+    };
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = run(full.into());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("No space left") && text.contains("the settings were undone"), "{text}");
+    assert_eq!(machine.sysfs(), before);
+    // Who reads no further, as `| head -1` does, has read enough.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(run(writer.into()).status.code(), Some(0));
+    assert_eq!(machine.text(&disable(1, 2)), "1");
+}
+
 #[test]
 fn settings_come_from_a_file_too() {
     let machine = Captured::new();

@@ -204,7 +204,16 @@ fn a_sweep_with_a_rival_ends() {
     assert_eq!(place.counts(&[]), [0, 1 + 3 + 3 + 3, 0]);
     assert_eq!(place.counts(&["status"]), [10, 0, 0]);
     // A heading, and three governors at three prices.
-    assert_eq!(place.text(&["collect"]).lines().count(), 1 + 3 * 3);
+    let text = place.text(&["collect", "--format", "json"]);
+    let table: Value = serde_json::from_str(&text).unwrap();
+    let rows = table["cells"].as_array().unwrap();
+    assert_eq!(rows.len(), 3 * 3);
+    // The kernel's rule does not apply to a descent, as in `replay`. It had seemed never to be wrong.
+    for row in rows {
+        let is_judged = row["governor"] != "dpm";
+        assert_eq!(row["too_deep_ratio"].is_number(), is_judged, "{row}");
+        assert_eq!(row["too_shallow_ratio"].is_number(), is_judged, "{row}");
+    }
     place.write(
         "logs = [\"LOGS/a-idle.parquet\"]\nmachines = [\"spr\"]\ngovernors = [\"dpm\"]\nlambda = [1]\nshape = [\"flat\", \"steep\"]\n",
     );
@@ -434,8 +443,18 @@ fn damaged_and_old_cells_are_recognised() {
     fs::write(&cells[4], "").unwrap();
     let output = place.run(&["collect"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("2 cells missing and left out"));
+    let message = String::from_utf8(output.stderr).unwrap();
+    for part in ["2 cells damaged, and removed", "2 cells missing and left out"] {
+        assert!(message.contains(part), "{message}");
+    }
     assert_eq!(place.counts(&[]), [14, 2, 0]);
+    // Who reads no further has read enough.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut collect = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    collect.args(["lab", "sweep", "collect"]).arg(place.path("sweep.toml")).stdout(writer);
+    let output = collect.output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
     assert_eq!(fs::read(&cells[3]).unwrap(), whole);
     // Another version's, and what is not ours.
     let log = cells[0].parent().unwrap();

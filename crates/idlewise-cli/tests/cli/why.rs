@@ -407,6 +407,35 @@ fn where_nothing_was_counted_it_says_so() {
     );
 }
 
+/// One stay of 100 us on one of eight CPUs was a verdict on all, and CPUs that count nothing hid behind one that does if it
+/// was grouped with them.
+#[test]
+fn where_hardly_anything_was_counted_it_says_so() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let short = More { usage: 1, time_us: 100, ..More::default() };
+    for cpus in ["0", "0-3,72-75"] {
+        let run = watch(&machine, &[], |_| {
+            machine.count(cpus, 3, short);
+            machine.pass(10.0);
+        });
+        assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{cpus}");
+        assert!(run.stderr.contains("too little was counted: "), "{cpus}: {}", run.stderr);
+    }
+    // Entries whose time stands still.
+    let run = watch(&machine, &[], |_| {
+        machine.count("0-3,72-75", 3, More { usage: 9_000, time_us: 0, ..More::default() });
+        machine.pass(10.0);
+    });
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{}", run.stderr);
+    let long = More { usage: 10, time_us: 900_000, ..More::default() };
+    let text = good(watch(&machine, &[], |_| {
+        machine.count("0-3", 3, long);
+        machine.pass(10.0);
+    }));
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("on CPUs 72-75 no idle stay ended"), "{text}");
+}
+
 #[test]
 fn no_share_is_more_than_all_of_the_time() {
     let machine = CapturedMachine::unpack("server-ice-lake");
@@ -451,7 +480,7 @@ fn impossible_counts_are_left_out() {
         machine.count(
             "0-3,72-75",
             3,
-            More { usage: 1, time_us: 90, above: 2, below: 1, rejected: 0 },
+            More { usage: 1, time_us: 900_000, above: 2, below: 1, rejected: 0 },
         );
         machine.pass(10.0);
     };

@@ -19,10 +19,12 @@ use std::sync::LazyLock;
 
 use crate::bundle::Sums;
 use idlewise_report::cell::{of_file, to_file};
+use idlewise_report::counted;
 use idlewise_sim::contest::{CellInputs, CellResult};
 
 use crate::error::Result;
 use crate::program::{COMMIT, VERSION, code_file};
+use crate::progress::say;
 use crate::storage::{Listed, Storage};
 
 /// What a folder of any version's cells is called, at least.
@@ -131,6 +133,9 @@ impl CellStore {
                 damaged.push(name);
             }
             results.push(result);
+        }
+        if !damaged.is_empty() {
+            say(&format!("idlewise: {} damaged, and removed", counted(damaged.len(), "cell")));
         }
         // If that is not allowed, the cell is still missing.
         let _ = self.0.remove(&damaged);

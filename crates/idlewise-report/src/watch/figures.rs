@@ -56,13 +56,14 @@ pub struct Figures {
 
 /// /proc/stat counts in hundredths of a second, so less than two of them proves nothing.
 const TICKS_NS: u64 = 20_000_000;
+/// Stays that may end between the readings of two files of a state, at both ends of an interval.
+const STAYS_BETWEEN_READINGS: u64 = 2;
 
 impl StateFigures {
     /// The most that wake-ups can have waited for exits from the state: entries times its exit latency, but no more than
     /// the time in it, which the kernel counts until the CPU runs again.
     pub(crate) fn waited_ns(&self, exit_latency_ns: u64) -> f64 {
-        let most_ns = self.grown.entry_count as f64 * exit_latency_ns as f64;
-        if self.residency_ns > 0.0 { most_ns.min(self.residency_ns) } else { most_ns }
+        (self.grown.entry_count as f64 * exit_latency_ns as f64).min(self.residency_ns)
     }
 }
 
@@ -104,7 +105,7 @@ impl Figures {
             let scale = interval_ns as f64 / all_ns.max(interval_ns) as f64;
             for ((was, is), slot) in pairs().zip(&layout.slot_of_state()[states.clone()]) {
                 let grown = match is_usable {
-                    true => grown(was, is).unwrap_or_default(),
+                    true => possible(grown(was, is).unwrap_or_default()),
                     false => {
                         StateReading { is_disabled: is.is_disabled, ..StateReading::default() }
                     }
@@ -158,6 +159,20 @@ fn grown(was: &StateReading, is: &StateReading) -> Option<StateReading> {
         rejected_count: of(|state| state.rejected_count)?,
         is_disabled: is.is_disabled,
     })
+}
+
+/// Without misses that exceed the entries. Files are read one after another, so a stay that ends between two of them may be
+/// in one count and not in the other; counts that differ by more say nothing.
+fn possible(grown: StateReading) -> StateReading {
+    let StateReading { entry_count, too_deep_count, too_shallow_count, .. } = grown;
+    let missed = too_deep_count.unwrap_or(0).saturating_add(too_shallow_count.unwrap_or(0));
+    if missed > entry_count.saturating_add(STAYS_BETWEEN_READINGS) {
+        return StateReading { too_deep_count: None, too_shallow_count: None, ..grown };
+    }
+    let too_deep_count = too_deep_count.map(|count| count.min(entry_count));
+    let left = entry_count - too_deep_count.unwrap_or(0);
+    let too_shallow_count = too_shallow_count.map(|count| count.min(left));
+    StateReading { too_deep_count, too_shallow_count, ..grown }
 }
 
 #[cfg(test)]
@@ -271,6 +286,25 @@ mod tests {
         let (before, after) = (reading(9, None, &[(1, 1)]), reading(7, None, &[(1, 1)]));
         let found = figures(&layout, &before, &after);
         assert_eq!((found.interval_ns, found.cpus[0].condition), (1, Condition::Changed));
+    }
+
+    /// `watch` printed 110 % and 10000 %, where `why` refused the counts.
+    #[test]
+    fn more_misses_than_entries_are_no_share() {
+        let layout = layout(&["C6"]);
+        let found = |deep, shallow| {
+            let mut after = reading(2 * SECOND_NS, None, &[(10, 1_000)]);
+            after.states[0].too_deep_count = Some(deep);
+            after.states[0].too_shallow_count = Some(shallow);
+            let mut before = reading(SECOND_NS, None, &[(0, 0)]);
+            before.states[0].too_shallow_count = Some(0);
+            let grown = figures(&layout, &before, &after).states[0].grown;
+            (grown.too_deep_count, grown.too_shallow_count)
+        };
+        assert_eq!(found(11, 0), (Some(10), Some(0)), "read a moment later");
+        assert_eq!(found(9, 3), (Some(9), Some(1)));
+        assert_eq!(found(10, 3), (None, None));
+        assert_eq!(found(1_000, 0), (None, None));
     }
 
     #[test]

@@ -308,10 +308,10 @@ pub struct StateLine {
     pub name: String,
     /// The state.
     pub state: String,
-    /// The declared exit latency. That of the first CPU, if they differ.
-    pub exit_latency_ns: u64,
-    /// The declared target residency.
-    pub target_residency_ns: u64,
+    /// The declared exit latency; `None` if CPUs differ, as P and E cores do.
+    pub exit_latency_ns: Option<u64>,
+    /// The declared target residency; `None` if CPUs differ.
+    pub target_residency_ns: Option<u64>,
     /// The share of time in it.
     pub residency_ratio: Option<f64>,
     /// Entries each second.
@@ -369,10 +369,12 @@ fn state_line(
             states.iter().zip(&place.states).filter(|(state, _)| state.slot == slot)
         {
             let line = found.get_or_insert_with(|| StateLine {
-                exit_latency_ns: info.exit_latency_ns,
-                target_residency_ns: info.target_residency_ns,
+                exit_latency_ns: Some(info.exit_latency_ns),
+                target_residency_ns: Some(info.target_residency_ns),
                 ..StateLine::default()
             });
+            line.exit_latency_ns.take_if(|ns| *ns != info.exit_latency_ns);
+            line.target_residency_ns.take_if(|ns| *ns != info.target_residency_ns);
             line.disabled_count += u64::from(state.grown.is_disabled);
             if is_usable {
                 residency_ns += state.residency_ns;
@@ -524,9 +526,9 @@ pub fn state_columns() -> Vec<Column<StateLine>> {
             .means("The idle state's name.")
             .key(),
         C::ns("exit_latency_ns", "exit latency", |line| line.exit_latency_ns.into())
-            .means("As the driver declares it."),
+            .means("As the driver declares it; absent where CPUs differ."),
         C::ns("target_residency_ns", "target residency", |line| line.target_residency_ns.into())
-            .means("As the driver declares it.")
+            .means("As the driver declares it; absent where CPUs differ.")
             .detail(),
         C::ratio("residency_ratio", "time", |line| line.residency_ratio.into()).means(
             "Share of time for which the state was requested; a stay counts when it ends.",

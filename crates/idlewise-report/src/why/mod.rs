@@ -122,6 +122,10 @@ pub struct WhyReport {
 
 /// From this share on, a busy machine has no idle states to judge.
 const BUSY_MIN: f64 = 0.99;
+/// With less of the time in stays that ended, there is nothing to judge either.
+const COUNTED_MIN: f64 = 0.01;
+/// Idle time of which no more than this share was counted may be other than what was.
+const UNCOUNTED_MAX: f64 = 0.5;
 
 /// One finding.
 #[derive(Clone, Debug, Serialize)]
@@ -170,7 +174,9 @@ impl WhyGroup {
 
     /// The share of wall time that wake-ups wait at most.
     fn waiting_ratio(&self, state: &WhyState) -> f64 {
-        self.exits_ratio(state, state.exit_latency_ns).min(self.waiting_ratio_max(state))
+        // Nobody waits for an exit longer than the state lasts: the kernel counts its time until the CPU runs again. A
+        // stay counts as a whole when it ends, so the time may be more than the interval.
+        self.exits_ratio(state, state.exit_latency_ns).min(self.time_ratio(state))
     }
 
     /// Stays × exit latency as a share of wall time. Where the table's worst case is far from the truth, it may be more
@@ -179,16 +185,14 @@ impl WhyGroup {
         self.rate(state) * exit_latency_ns as f64 / 1e9
     }
 
-    /// Nobody waits for an exit longer than the state lasts: the kernel counts its time until the CPU runs again. A stay
-    /// counts as a whole when it ends, so the time may be more than the interval.
-    fn waiting_ratio_max(&self, state: &WhyState) -> f64 {
-        if state.time_ns > 0 { self.time_ratio(state) } else { 1.0 }
-    }
-
     /// Whether anything was counted.
     fn has_counted(&self) -> bool {
-        let counted = |state: &WhyState| state.stay_count > 0 || state.rejected_count > Some(0);
-        self.states.iter().any(counted)
+        self.has_refused() || self.states.iter().any(|state| state.stay_count > 0)
+    }
+
+    /// Whether entries were refused.
+    fn has_refused(&self) -> bool {
+        self.states.iter().any(|state| state.rejected_count > Some(0))
     }
 
     /// `CPU 3`, `CPUs 0-3` or `CPUs 0-3 (P core)`.
@@ -380,14 +384,29 @@ impl WhyReport {
         self.groups.iter().flat_map(move |group| group.states.iter().map(rows(group)))
     }
 
-    /// The CPUs of which nothing was counted, in words. `None` if there are none.
-    pub fn silent_cpus(&self) -> Option<String> {
-        in_words(self.groups.iter().filter(|group| !group.has_counted()))
+    /// The share of the time that is in stays that ended.
+    pub fn counted_ratio(&self) -> f64 {
+        let counted_ns: f64 = self.rows().map(|row| row.state.time_ns as f64).sum();
+        let watched_ns: f64 = self.groups.iter().map(|group| group.watched_ns as f64).sum();
+        (counted_ns / watched_ns.max(1.0)).min(1.0)
     }
 
-    /// Whether nothing was counted at all.
+    /// Whether so little was counted that nothing can be said, and no entry was refused either.
     pub fn is_silent(&self) -> bool {
-        !self.groups.iter().any(WhyGroup::has_counted)
+        self.counted_ratio() < COUNTED_MIN && !self.groups.iter().any(WhyGroup::has_refused)
+    }
+
+    /// How much of the idle time was counted, if it is so little that the rest might say something else. A stay that has
+    /// not ended is in no count.
+    pub fn uncounted(&self) -> Option<String> {
+        let (counted, idle) = (self.counted_ratio(), 1.0 - self.busy_ratio?);
+        (counted < UNCOUNTED_MAX * idle).then(|| {
+            format!(
+                "CPUs were idle for {} of the time, and only {} is in stays that ended; watch for longer: -d 60",
+                percent(idle),
+                percent(counted)
+            )
+        })
     }
 
     /// Returns the findings, the longest waiting first.
@@ -711,6 +730,28 @@ mod tests {
         assert!(!busy.contains("Leave it alone"), "{busy}");
         assert!(text(Some(0.9)).contains("Leave it alone"));
         assert!(text(None).contains("Leave it alone"));
+    }
+
+    /// A CPU may sleep beyond the end of the interval, and that stay is in no count.
+    #[test]
+    fn idle_time_that_was_not_counted_is_a_doubt() {
+        // Half of the time is in stays that ended.
+        let uncounted = |busy_ratio| WhyReport { busy_ratio, ..report(vec![group()]) }.uncounted();
+        assert_eq!(
+            (uncounted(None), uncounted(Some(0.3)), uncounted(Some(0.1))),
+            (None, None, None)
+        );
+        let mut short = group();
+        short.states[2].time_ns = 4_000_000_000;
+        let found = WhyReport { busy_ratio: Some(0.1), ..report(vec![short.clone()]) };
+        assert!(!found.is_silent());
+        let text = found.uncounted().unwrap();
+        assert!(
+            text.starts_with("CPUs were idle for 90 % of the time, and only 10 % is in"),
+            "{text}"
+        );
+        short.states[2].time_ns = 4_000_000;
+        assert!(report(vec![short]).is_silent());
     }
 
     #[test]

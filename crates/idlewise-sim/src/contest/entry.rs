@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Price, Shape};
 use crate::replay::{StateTally, Tally};
-use crate::{CostModel, Machine};
+use crate::{CostModel, Machine, RIVALS};
 
 /// Everything that a cell depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -122,9 +122,10 @@ impl CellResult {
         costs.energy_uj(&tally) + CostModel::delay_uj(self.delay_sum_ns, lambda_mw)
     }
 
-    /// How often per decision.
+    /// How often per decision; `None` of rivals, whose stays are parts of descents: the kernel's rule does not apply to them.
     pub fn share(&self, count: u64) -> Option<f64> {
-        (self.decision_count > 0).then(|| count as f64 / self.decision_count as f64)
+        let is_judged = !RIVALS.iter().any(|rival| rival.name == self.inputs.governor);
+        (is_judged && self.decision_count > 0).then(|| count as f64 / self.decision_count as f64)
     }
 }
 

@@ -116,7 +116,17 @@ impl Apply {
             holder: holder(),
         };
         let applied = apply(&root, &settings, &owner).map_err(Failure::new)?;
-        self.print(&root, Some(applied.id()), &settings, applied.changes())?;
+        match self.print(&root, Some(applied.id()), &settings, applied.changes()) {
+            Ok(()) | Err(Failure::ClosedPipe) => {}
+            Err(failure) => {
+                // An error promises that nothing was changed.
+                applied.revert().map_err(Failure::new)?;
+                return Err(Failure::new(format_args!(
+                    "{}; the settings were undone",
+                    failure.text()
+                )));
+            }
+        }
         let Some(on_exit) = self.on_exit else { return Ok(ExitCode::SUCCESS) };
         notify("READY=1")?;
         while !signals.has_ended() {

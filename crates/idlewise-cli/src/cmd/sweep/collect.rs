@@ -108,13 +108,7 @@ impl Collect {
             }
         };
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
-        let file = output::create(&self.output, self.force, &inputs)?;
-        let path = file.path().to_owned();
-        file.file()
-            .write_all(&bytes)
-            .map_err(|error| Failure::new(format_args!("{}: {error}", screen::name(&path))))?;
-        file.finish()?;
-        Ok(())
+        output::write_bytes(output::create(&self.output, self.force, &inputs)?, &bytes)
     }
 }
 

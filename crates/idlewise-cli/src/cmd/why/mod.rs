@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use idlewise_host::states::CpuTimes;
 use idlewise_host::{
-    CoreKinds, Counts, CountsReader, Difference, Root, Unusable, groups, is_virtual_machine,
-    latency_limits_ns, note, parse_cpu_list, show_cpu_list,
+    CoreKinds, Counts, CountsReader, CpuDifference, Difference, Root, StateDifference, Unusable,
+    groups, is_virtual_machine, latency_limits_ns, note, parse_cpu_list, show_cpu_list,
 };
 use idlewise_machine::{Machine, MachineState};
 use idlewise_report::why::{Condition, WhyGroup, WhyPackage, WhyReport, WhyState};
@@ -261,6 +261,12 @@ struct Report<'a> {
     is_guest: bool,
 }
 
+/// Whether a CPU that can be judged counted nothing.
+fn is_silent(cpu: &&CpuDifference) -> bool {
+    let has_counted = |state: &StateDifference| state.usage > 0 || state.rejected > Some(0);
+    cpu.unusable.is_none() && !cpu.states.iter().any(has_counted)
+}
+
 /// Takes CPUs out of which not all states could be read: what is missing would seem to be no idle time.
 fn leave_unreadable(reader: &CountsReader, difference: &mut Difference) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -346,20 +352,37 @@ impl Report<'_> {
             conditions: Vec::new(),
             notes,
         };
-        let Some(silent) = report.silent_cpus() else { return Ok(report) };
+        let silent: Vec<u16> =
+            self.difference.cpus.iter().filter(is_silent).map(|it| it.cpu).collect();
         if report.is_silent() {
             if let Some(busy) = report.is_busy() {
                 return Err(Failure::new(busy));
             }
-            return Err(Failure::new(format_args!(
-                "nothing was counted: on {silent} no idle stay ended in {:.1} s, so they slept or ran all \
-                 the time, or their counts stand still; watch for longer: -d 60",
-                self.difference.elapsed.as_secs_f64()
-            )));
+            let seconds = self.difference.elapsed.as_secs_f64();
+            let is_all =
+                silent.len() == report.groups.iter().map(|group| group.cpu_count).sum::<usize>();
+            return Err(Failure::new(match is_all {
+                true => format!(
+                    "nothing was counted: on {} no idle stay ended in {seconds:.1} s, so they slept or ran all the time, \
+                     or their counts stand still; watch for longer: -d 60",
+                    cpus_in_words(&silent)
+                ),
+                false => format!(
+                    "too little was counted: idle stays that ended in {seconds:.1} s make up {:.2} % of the time; watch \
+                     for longer: -d 60",
+                    100.0 * report.counted_ratio()
+                ),
+            }));
         }
-        report.notes.doubt(format!(
-            "on {silent} no idle stay ended, so nothing is known there; watch for longer: -d 60"
-        ));
+        if !silent.is_empty() {
+            report.notes.doubt(format!(
+                "on {} no idle stay ended, so nothing is known there; watch for longer: -d 60",
+                cpus_in_words(&silent)
+            ));
+        }
+        if let Some(uncounted) = report.uncounted() {
+            report.notes.doubt(uncounted);
+        }
         Ok(report)
     }
 

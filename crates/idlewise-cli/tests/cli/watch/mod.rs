@@ -161,6 +161,23 @@ fn a_line_of_json_says_what_each_cpu_did() {
     assert!(states[3]["residency_ratio"].as_f64().is_some_and(|ratio| ratio <= 1.0));
 }
 
+/// The first CPU's numbers stood for all.
+#[test]
+fn latencies_that_differ_between_cpus_are_not_those_of_the_first() {
+    let machine = server();
+    let latencies = || {
+        let options = ["--once", "--json", "--interval", "0.1", "--group", "machine"];
+        let document = json(&[&["watch", "--sysroot", path(&machine)][..], &options].concat());
+        schemas::assert_valid("watch", &document);
+        let rows = document["states"].as_array().unwrap().clone();
+        rows.into_iter().map(|row| row["exit_latency_ns"].as_u64()).collect::<Vec<_>>()
+    };
+    let before = latencies();
+    assert!(before.iter().all(Option::is_some), "{before:?}");
+    machine.write(&state_file(1, 3, "latency"), "133\n");
+    assert_eq!(latencies(), [&before[..3], &[None]].concat());
+}
+
 #[test]
 fn groups_and_orders_as_it_is_told() {
     let machine = server();
