@@ -249,7 +249,8 @@ pub fn in_use(logs: &[NamedLog], target: Option<&ReplayTarget>) -> InUse {
             Some(spec) => (spec.name.to_owned(), spec.id.to_owned()),
             None => (name.clone(), name),
         };
-        Some(InUse { name, exact, is_recorded: true })
+        let is_named_port = resolve(&name).is_none_or(|spec| spec.id == exact);
+        Some(InUse { name, exact, is_named_port, is_recorded: true })
     };
     let mut governors = logs.map(governor);
     let first = governors.next().flatten();

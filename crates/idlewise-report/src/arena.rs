@@ -201,7 +201,11 @@ pub fn verdict(standings: &[Standing], in_use: &InUse, gap_count: u64) -> Option
         beside.extend(others.first());
     }
     let shown = |it: &Standing| {
-        let role = if is_used(it) { format!(" ({})", in_use.role()) } else { String::new() };
+        let role = if is_used(it) {
+            format!(" ({})", in_use.role_of(&it.governor))
+        } else {
+            String::new()
+        };
         format!("{}{role} {:.1} %", it.governor, it.mean * 100.0)
     };
     let mut text = format!("Least mean regret: {}", shown(first));
@@ -332,14 +336,23 @@ pub(crate) mod tests {
             "Least mean regret: mine 15.0 %; menu (the kernel's default) 30.0 %, teo 35.0 %. It beats both menu and teo in 1 of 2 cells, and \
              loses by more than 2 points in 1."
         );
-        let in_use = InUse { name: "mine".into(), exact: "mine".into(), is_recorded: true };
+        let in_use = InUse {
+            name: "mine".into(),
+            exact: "mine".into(),
+            is_recorded: true,
+            ..InUse::default()
+        };
         let said = verdict(&standings(&cells), &in_use, 100).unwrap();
         assert!(
             said.starts_with("Least mean regret: mine (in use) 15.0 %; menu 30.0 %, teo"),
             "{said}"
         );
-        let in_use =
-            InUse { name: "ladder".into(), exact: "ladder-6.12".into(), is_recorded: true };
+        let in_use = InUse {
+            name: "ladder".into(),
+            exact: "ladder-6.12".into(),
+            is_recorded: true,
+            ..InUse::default()
+        };
         let said = verdict(&standings(&cells), &in_use, 3).unwrap();
         let end = ". ladder was in use, but was not replayed: add --governor ladder. But 3 gaps: too few to judge by.";
         assert!(said.ends_with(end), "{said}");

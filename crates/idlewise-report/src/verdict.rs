@@ -31,13 +31,16 @@ pub struct InUse {
     pub name: String,
     /// The name of the port that decides as that kernel does.
     pub exact: String,
+    /// Whether the name alone stands for that port, as `menu` does for `menu-6.12`.
+    pub is_named_port: bool,
     /// Whether the recordings say it. Otherwise it is the kernel's default.
     pub is_recorded: bool,
 }
 
 impl Default for InUse {
     fn default() -> Self {
-        InUse { name: "menu".to_owned(), exact: "menu".to_owned(), is_recorded: false }
+        let name = || "menu".to_owned();
+        InUse { name: name(), exact: name(), is_named_port: true, is_recorded: false }
     }
 }
 
@@ -67,12 +70,22 @@ impl InUse {
     }
 
     fn not_replayed(&self) -> String {
-        format!(" {0} was in use, but was not replayed: add --governor {0}.", self.name)
+        let port = if self.is_named_port { &self.name } else { &self.exact };
+        format!(" {port} was in use, but was not replayed: add --governor {port}.")
     }
 
     /// What it is, in words.
     pub fn role(&self) -> &'static str {
         if self.is_recorded { "in use" } else { "the kernel's default" }
+    }
+
+    /// What a governor is that stands for it, in words: another version is not the one that was in use.
+    pub fn role_of(&self, governor: &str) -> String {
+        let is_it = governor == self.exact || self.is_named_port && governor == self.name;
+        match self.is_recorded && !is_it {
+            true => format!("{} was in use", self.exact),
+            false => self.role().to_owned(),
+        }
     }
 }
 
@@ -216,7 +229,7 @@ pub(crate) struct Judged<'o, 'a> {
     pub is_in_use: bool,
     /// Whether the one in use was replayed at all.
     was_replayed: bool,
-    /// Whether none costs less than the base, and whether the other is better in anything.
+    /// Whether the other costs no less than the base, and whether it is better in anything.
     is_least: bool,
     is_better: bool,
 }
@@ -237,9 +250,10 @@ impl<'o, 'a> Judged<'o, 'a> {
         let regret = |it: &Outcome<'_>| it.regret(index, prices).unwrap_or(f64::MAX);
         others.sort_by(|a, b| regret(a).total_cmp(&regret(b)));
         let plain = Plain::of(base);
-        let is_least = others.iter().all(|other| regret(base) <= regret(other));
         let better = others.iter().find(|other| Plain::of(other).has_more(&plain));
         let other = better.or(others.first()).copied();
+        // One that costs less may be no better in anything by as much as is shown.
+        let is_least = other.is_none_or(|other| regret(base) <= regret(other));
         Some(Judged {
             base,
             other,
@@ -255,7 +269,7 @@ impl<'o, 'a> Judged<'o, 'a> {
         let Judged { base, other, .. } = self;
         let on = machine_words(&base.machine);
         let name = match self.is_in_use {
-            true => format!("{} ({})", base.governor, in_use.role()),
+            true => format!("{} ({})", base.governor, in_use.role_of(&base.governor)),
             false => base.governor.clone(),
         };
         let mine = Plain::of(base);
@@ -392,6 +406,20 @@ mod tests {
             some.contains("mean delay 3 µs instead of none") && some.ends_with("(measured power)"),
             "{some}"
         );
+    }
+
+    #[test]
+    fn another_version_is_not_the_one_that_was_in_use() {
+        let of = |exact: &str, is_named_port| InUse {
+            exact: exact.to_owned(),
+            is_named_port,
+            is_recorded: true,
+            ..InUse::default()
+        };
+        assert_eq!(of("menu-6.12", true).role_of("menu"), "in use");
+        assert_eq!(of("menu-7.2", false).role_of("menu-7.2"), "in use");
+        assert_eq!(of("menu-7.2", false).role_of("menu"), "menu-7.2 was in use");
+        assert_eq!(InUse::default().role_of("menu-7.2"), "the kernel's default");
     }
 
     #[test]

@@ -263,7 +263,7 @@ impl Diff {
         // What the kernel's default is matters only where A was taken for it.
         let used = in_use.nearest(names.clone()).filter(|_| in_use.is_recorded || !is_asked);
         let role = |name: &str| match used == Some(name) {
-            true => format!(" ({})", in_use.role()),
+            true => format!(" ({})", in_use.role_of(name)),
             false => String::new(),
         };
         let absent = in_use.absent(names.clone());

@@ -212,13 +212,13 @@ fn what_the_options_override_is_said() {
     let own = ping_pong().0.governor.unwrap();
     for other in ["teo", "deepest"].into_iter().filter(|other| *other != own) {
         let expected =
-            format!("names {own} as its governor, but --recorded-governor {other} overrides");
+            format!("--recorded-governor {other} overrides {own}, which the recording names");
         let text = said(&["--recorded-governor", other]);
         assert!(text.contains(&expected), "{text}");
     }
     let text = said(&["--recorded-machine", "milan"]);
     assert!(
-        text.contains("idle states are") && text.contains("--recorded-machine milan"),
+        text.contains("--recorded-machine milan overrides the recording's idle states: "),
         "{text}"
     );
     for agreeing in [&["--recorded-governor", &own][..], &[]] {

@@ -319,7 +319,7 @@ fn the_verdict_compares_with_the_governor_in_use() {
     assert_eq!(of(&["ladder", "teo", "menu", "deepest"]), expected);
     assert!(
         of(&["menu-6.1", "teo"])
-            .starts_with(&format!("{machine}teo instead of menu-6.1 (in use): "))
+            .starts_with(&format!("{machine}teo instead of menu-6.1 (menu-6.12 was in use): "))
     );
     // The exact version, where it is there.
     let exact = of(&["menu-7.2", "menu-6.12"]);

@@ -542,3 +542,44 @@ fn a_table_uses_the_terminals_width() {
     // A pipe has no width.
     assert!(stdout(&arguments).lines().all(|line| line.chars().count() <= 100));
 }
+
+/// The headline was a governor that its own table showed as dearer, because a third one was cheaper by a hair.
+#[test]
+fn what_stands_first_costs_less_than_what_it_replaces() {
+    for log in ["c-nginx.trace.dat.xz", "c-pingpong.trace.dat.xz", "q-ladder-6.12.trace.dat.xz"] {
+        let path = format!("traces/{log}");
+        let text = stdout(&["replay", &path]);
+        let first = text.split("\n\n").next().unwrap();
+        let first = first.split_whitespace().collect::<Vec<_>>().join(" ");
+        let document = json(&["replay", &path, "--json"]);
+        let regret = |governor: &str| {
+            let rows = document["rows"].as_array().unwrap();
+            let row = rows.iter().find(|row| row["governor"] == governor);
+            row.expect(governor)["regret_quarter_ratio"].as_f64().unwrap()
+        };
+        let (_, sentence) = first.split_once(", ").unwrap();
+        let words: Vec<&str> = sentence.split(' ').collect();
+        match sentence.contains(" instead of ") {
+            true => assert!(regret(words[0]) < regret(words[3]), "{first}"),
+            false => {
+                let (_, other) = sentence.split_once("With ").expect(&first);
+                let other = other.split(' ').next().unwrap();
+                assert!(regret(words[0]) <= regret(other), "{first}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_version_that_was_in_use_is_named() {
+    let text = stdout(&["replay", "--compare", "traces/q-menu-7.2.trace.dat.xz"]);
+    assert!(text.starts_with("A is menu (menu-7.2 was in use), B is menu+min."), "{text}");
+    let text = stdout(&["replay", "--compare", "traces/q-menu-6.12.trace.dat.xz"]);
+    assert!(text.starts_with("A is menu (in use), B is menu+min."), "{text}");
+    let text = stdout(&["replay", "traces/q-menu-6.1.trace.dat.xz", "--governor", "teo"]);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        text.contains("menu-6.1 was in use, but was not replayed: add --governor menu-6.1"),
+        "{text}"
+    );
+}

@@ -305,15 +305,9 @@ impl Advise {
         let candidates = Candidates { target, metadata, asked: asked.as_ref(), all: all.clone() };
         let mut variants = vec![candidates.as_it_is()?];
         variants.extend(candidates.all()?);
+        let is_own = is_own_machine(self.machine.as_deref());
         let (outcome, slices) = match (&named.log, &named.predicted) {
-            (_, Some(predicted)) => (
-                None,
-                predicted.run(
-                    &target.machine,
-                    is_own_machine(self.machine.as_deref()),
-                    &variants,
-                )?,
-            ),
+            (_, Some(predicted)) => (None, predicted.run(&target.machine, is_own, &variants)?),
             (Some(log), None) => {
                 let replayed = Replayed {
                     log: &log.log,
@@ -325,11 +319,17 @@ impl Advise {
                 };
                 let mut outcome = replayed.run()?;
                 let slices = std::mem::take(&mut outcome.slices);
-                (Some(outcome), slices)
+                (Some(outcome), slices.into_iter().map(Some).collect())
             }
             (None, None) => (None, Vec::new()),
         };
-        let mut slices: std::vec::IntoIter<Slices> = slices.into_iter();
+        let (judged, unplayed): (Vec<_>, Vec<_>) =
+            variants.into_iter().zip(slices).partition(|(_, slices)| slices.is_some());
+        let unplayed: Vec<String> =
+            unplayed.iter().map(|(variant, _)| variant.change.text()).collect();
+        let (variants, slices): (Vec<Variant>, Vec<Slices>) =
+            judged.into_iter().filter_map(|(variant, slices)| Some((variant, slices?))).unzip();
+        let mut slices = slices.into_iter();
         let before = slices.next().unwrap_or_default();
         let tried: Vec<Candidate> = variants[1..]
             .iter()
@@ -353,7 +353,13 @@ impl Advise {
             outcome,
             edge_ratio: outcome.edge_ns as f64 / (length_ns as f64 * cpu_count),
         });
-        let notes = self.notes(named, target, &variants, doubted.as_ref());
+        let mut notes = self.notes(named, target, &variants, doubted.as_ref());
+        if !unplayed.is_empty() {
+            notes.doubt(format!(
+                "not judged, because the workload cannot be played under it: {}",
+                unplayed.join(", ")
+            ));
+        }
         let judged_by =
             if named.predicted.is_some() { JudgedBy::Predict } else { JudgedBy::Replay };
         let mut advice =

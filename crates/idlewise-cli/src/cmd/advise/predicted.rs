@@ -14,7 +14,7 @@ use idlewise_trace::tracepoint::Purpose;
 
 use super::candidates::Variant;
 use crate::cmd::predict::played::{Played, Replicates, Setting};
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::input::{self, Reading};
 use crate::unpack::Unpacking;
 
@@ -53,16 +53,17 @@ impl Predicted {
         self.played.metadata.last_at_ns.abs_diff(self.played.metadata.first_at_ns).max(1)
     }
 
-    /// Plays each variant on a machine. `is_recorded` says that it is the recorded one.
+    /// Plays each variant on a machine. `is_recorded` says that it is the recorded one. A variant that the workload cannot be
+    /// played under is `None`, unless it is the first, which all others are compared with.
     pub fn run(
         &self,
         machine: &Machine,
         is_recorded: bool,
         variants: &[Variant],
-    ) -> Result<Vec<Slices>> {
+    ) -> Result<Vec<Option<Slices>>> {
         let step_count = self.played.workload.step_count() as u64;
         let slice_count = (step_count / STEPS_PER_SLICE).clamp(1, SLICE_COUNT_MAX);
-        let one = |variant: &Variant| {
+        let one = |variant: &Variant| -> Result<Slices> {
             let setting = Setting {
                 disabled: variant.disabled,
                 latency_limit_ns: variant.latency_limit_ns,
@@ -73,7 +74,15 @@ impl Predicted {
             let runs = self.played.play(&setting, &variant.choice, ONE)?;
             Ok(runs.first().map_or_else(Slices::default, |run| self.cut(run, slice_count as usize)))
         };
-        variants.iter().map(one).collect()
+        let played = variants.iter().enumerate().map(|(index, variant)| match one(variant) {
+            Err(error) if index == 0 => Err(Failure::new(format_args!(
+                "on {}, as it is: {}; judge for the recorded machine: leave out --machine",
+                machine.id,
+                error.text()
+            ))),
+            played => Ok(played.ok()),
+        });
+        played.collect()
     }
 
     fn cut(&self, run: &Outcome, slice_count: usize) -> Slices {

@@ -17,7 +17,7 @@ use idlewise_report::predict::{
 };
 use idlewise_report::{Notes, TextStyle, counted, wrap};
 use idlewise_sim::predict::{Arrivals, Durations, Likeness, Outcome, Reproduction};
-use idlewise_sim::{Basis, Machine};
+use idlewise_sim::{Basis, Machine, MachineState};
 use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{Doubt, RecordedMachine};
 use serde_json::json;
@@ -292,8 +292,12 @@ impl Predict {
         let base = played.play_as_recorded(replicates)?;
         let overrides = self.overrides()?;
         let reproduction = played.reproduction(&base).map_err(|error| {
-            let hints = [vec![self.other_arrivals(replicates)], overrides.clone()].concat();
-            Failure::new(format_args!("{}; {}", error.text(), hints.join("; ")))
+            let overrides: String = overrides.iter().map(|text| format!("{text}; ")).collect();
+            Failure::new(format_args!(
+                "{overrides}{}; {}",
+                error.text(),
+                self.other_arrivals(replicates)
+            ))
         })?;
         let shown = self.shown(&played, &base)?;
         let mut runs = Vec::new();
@@ -401,20 +405,27 @@ impl Predict {
             && asked != said
         {
             overrides.push(format!(
-                "the recording names {said} as its governor, but --recorded-governor {asked} overrides it"
+                "--recorded-governor {asked} overrides {said}, which the recording names"
             ));
         }
         let states = |machine: &Machine| {
-            let names = machine.states.iter().map(|state| state.name.as_str());
-            names.collect::<Vec<_>>().join(", ")
+            let state = |state: &MachineState| {
+                format!(
+                    "{} {}/{}",
+                    state.name,
+                    state.exit_latency_ns / 1_000,
+                    state.target_residency_ns / 1_000
+                )
+            };
+            machine.states.iter().map(state).collect::<Vec<_>>().join(", ")
         };
         if let (Some(asked), Some(said)) = (asked.machine, said.machine)
             && states(&asked) != states(&said)
         {
             overrides.push(format!(
-                "the recording's idle states are {}, but --recorded-machine {} overrides them",
+                "--recorded-machine {} overrides the recording's idle states: {} (exit latency/target residency in us)",
+                asked.id,
                 states(&said),
-                asked.id
             ));
         }
         Ok(overrides)
