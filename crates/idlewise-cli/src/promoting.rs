@@ -7,8 +7,8 @@ pub struct Promoting {
     /// Promote these states: a timer, started on entry, ends the stay in favour of a deeper state.
     ///
     /// The timer expires after the next enabled state's target residency plus twice its exit latency,
-    /// as with the `promote=` parameter of our kernel module. Names or indices; a machine file's
-    /// auto-promote does the same.
+    /// as with the `promote=` parameter of our kernel module. STATE is a name or an index. A
+    /// machine file's auto-promote does this.
     #[arg(
         long = "promote",
         hide_short_help = true,

@@ -87,7 +87,7 @@ recommends a change only if it clearly reduces cost (energy, plus delay at a pri
 longest delays rise. *Clearly* means for the whole 95 % confidence interval, computed from slices of the recording. \
 A change that saves power at the price of longer delays, or the reverse, is shown for you to decide.
 
-Exit status: 0, even if nothing should change; 1 if no setting keeps the limits; 2 on bad input, or \
+Exit status: 0, even if nothing should change; 1 if no setting meets the limits; 2 on bad input, or \
 if nothing could be recorded. With --check-profile: 0 if every idle-state setting in it works as intended and is in force, or if it \
 has none; 1 if one does not work or is not in force, or if that could not be determined; 2 if a file cannot be read.";
 
@@ -97,8 +97,8 @@ has none; 1 if one does not work or is not in force, or if that could not be det
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Advise {
-    /// An idle log (.parquet), a recording (perf.data, trace.dat), `record --histogram` output, or a workload log whose
-    /// simulation matches it
+    /// An idle log (.parquet), a recording (perf.data, trace.dat), `record --histogram` output, or a workload log (made
+    /// by `log import --causes`)
     #[arg(conflicts_with = "duration")]
     log: Option<PathBuf>,
 

@@ -75,7 +75,7 @@ pub struct Record {
     #[arg(long)]
     force: bool,
 
-    /// Count idle stays in the kernel by CPU, state and length instead of recording events: a few kB for each CPU
+    /// Let the kernel count idle stays by CPU, state and length instead of recording events: a few kB for each CPU
     /// however long the recording runs
     #[arg(long, conflicts_with_all = ["causes", "follow", "buffer_kb"])]
     histogram: bool,

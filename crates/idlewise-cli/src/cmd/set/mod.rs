@@ -38,7 +38,7 @@ Examples:
   idlewise set status
   sudo idlewise set revert";
 
-/// Change the governor, idle states and latency limits so that every change can be undone
+/// Change the governor, idle states and latency limits, reversibly
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Set {
