@@ -27,7 +27,7 @@ pub enum LogError {
     )]
     NotIdleLog { path: PathBuf, missing: &'static str },
     #[error(
-        "{path}: a workload log, which has no gaps, only `predict` and `advise` read it; give an idle log, or the recording \
+        "{path}: a workload log, which has no gaps; use `predict` or `advise`, or give an idle log or the recording \
          that this was made of"
     )]
     Workload { path: PathBuf },

@@ -153,7 +153,7 @@ impl OutputFile {
             Way::Through { mut to, is_stdout } => {
                 file.rewind().map_err(io)?;
                 match io::copy(&mut file, &mut to) {
-                    // Who reads no further, as `| head -1` does, has read enough.
+                    // A reader that closes the pipe, such as `head -1`, has what it wants.
                     Err(error) if is_stdout && error.kind() == io::ErrorKind::BrokenPipe => {}
                     copied => drop(copied.map_err(io)?),
                 }

@@ -543,7 +543,7 @@ fn a_table_uses_the_terminals_width() {
     assert!(stdout(&arguments).lines().all(|line| line.chars().count() <= 100));
 }
 
-/// The headline was a governor that its own table showed as dearer, because a third one was cheaper by a hair.
+/// If a third governor cost slightly less, the headline named one that costs more than the one in use.
 #[test]
 fn what_stands_first_costs_less_than_what_it_replaces() {
     for log in ["c-nginx.trace.dat.xz", "c-pingpong.trace.dat.xz", "q-ladder-6.12.trace.dat.xz"] {

@@ -213,7 +213,7 @@ fn what_cannot_be_reported_is_undone() {
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("No space left") && text.contains("the settings were undone"), "{text}");
     assert_eq!(machine.sysfs(), before);
-    // Who reads no further, as `| head -1` does, has read enough.
+    // A reader that closes the pipe, such as `head -1`, has what it wants.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     assert_eq!(run(writer.into()).status.code(), Some(0));

@@ -448,7 +448,7 @@ fn damaged_and_old_cells_are_recognised() {
         assert!(message.contains(part), "{message}");
     }
     assert_eq!(place.counts(&[]), [14, 2, 0]);
-    // Who reads no further has read enough.
+    // A reader that closes the pipe has what it wants.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut collect = Command::new(env!("CARGO_BIN_EXE_idlewise"));

@@ -323,12 +323,14 @@ impl Advise {
             }
             (None, None) => (None, Vec::new()),
         };
-        let (judged, unplayed): (Vec<_>, Vec<_>) =
-            variants.into_iter().zip(slices).partition(|(_, slices)| slices.is_some());
-        let unplayed: Vec<String> =
-            unplayed.iter().map(|(variant, _)| variant.change.text()).collect();
-        let (variants, slices): (Vec<Variant>, Vec<Slices>) =
-            judged.into_iter().filter_map(|(variant, slices)| Some((variant, slices?))).unzip();
+        let mut unplayed = Vec::new();
+        let played = variants.into_iter().zip(slices).filter_map(|(variant, slices)| {
+            if slices.is_none() {
+                unplayed.push(variant.change.text());
+            }
+            Some((variant, slices?))
+        });
+        let (variants, slices): (Vec<Variant>, Vec<Slices>) = played.unzip();
         let mut slices = slices.into_iter();
         let before = slices.next().unwrap_or_default();
         let tried: Vec<Candidate> = variants[1..]

@@ -75,6 +75,7 @@ impl Predicted {
             Ok(runs.first().map_or_else(Slices::default, |run| self.cut(run, slice_count as usize)))
         };
         let played = variants.iter().enumerate().map(|(index, variant)| match one(variant) {
+            Err(error) if index == 0 && is_recorded => Err(error),
             Err(error) if index == 0 => Err(Failure::new(format_args!(
                 "on {}, as it is: {}; judge for the recorded machine: leave out --machine",
                 machine.id,
