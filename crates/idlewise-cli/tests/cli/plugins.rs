@@ -535,15 +535,20 @@ fn a_library_of_something_else_is_refused() {
         assert!(cc.status().unwrap().success());
         path.to_str().unwrap().to_owned()
     };
-    let empty = library("empty", "int nothing;");
-    assert!(place.refused(&["--governor", &empty]).contains("exports no 'idlewise_governor'"));
-    let old = library("old", "const struct { int version; } idlewise_governor = { 77 };");
-    assert!(place.refused(&["--governor", &old]).contains("has version 77, this idlewise knows 1"));
-    let crash = library(
-        "crash",
-        "__attribute__((constructor)) static void f(void) { *(volatile int *)0 = 1; }",
-    );
-    assert!(
-        place.refused(&["--governor", &crash]).contains("crashed (SIGSEGV) when it was loaded")
-    );
+    for (name, text, reason) in [
+        ("empty", "int nothing;", "exports no 'idlewise_governor'"),
+        (
+            "old",
+            "const struct { int version; } idlewise_governor = { 77 };",
+            "has version 77, this idlewise knows 1",
+        ),
+        (
+            "crash",
+            "__attribute__((constructor)) static void f(void) { *(volatile int *)0 = 1; }",
+            "crashed (SIGSEGV) when it was loaded",
+        ),
+    ] {
+        let message = place.refused(&["--governor", &library(name, text)]);
+        assert!(message.contains(reason), "{message:?} has no {reason:?}");
+    }
 }
