@@ -1,7 +1,7 @@
 //! The output of a prediction: what another setting would do to a workload.
 
 use idlewise_sim::Basis;
-use idlewise_sim::predict::{Durations, Likeness, Miss, Outcome, Reproduction};
+use idlewise_sim::predict::{Durations, Likeness, Miss, Outcome, Reproduction, Vouched};
 
 use crate::columns::GOVERNOR;
 use crate::verdict::percent_change;
@@ -85,13 +85,36 @@ impl PredictedRun {
             energy: Change::of(&energies, &base_energies),
         }
     }
+
+    /// Leaves out what a reproduction does not vouch for.
+    pub fn only(self, vouched: Vouched) -> Self {
+        let Vouched { tail, idle, .. } = vouched;
+        PredictedRun {
+            latency_ns: self.latency_ns.filter(|_| tail),
+            latency: self.latency.filter(|_| tail),
+            energy_uj: self.energy_uj.filter(|_| idle),
+            energy: self.energy.filter(|_| idle),
+            ..self
+        }
+    }
+
+    /// Whether it does exactly what the recorded setting does.
+    fn is_unchanged(&self) -> bool {
+        let changes = [self.throughput, self.latency, self.energy];
+        changes
+            .into_iter()
+            .all(|change| change.is_none_or(|Change { low, high, .. }| low == 0.0 && high == 0.0))
+    }
 }
 
-/// What each setting changes, a sentence each; the first run is the recorded one. `elsewhere` is the machine of the others, if
-/// it is not the recorded one.
+/// What each setting changes, a sentence each; the first run is the recorded one, and settings that change nothing come
+/// last. `elsewhere` is the machine of the others, if it is not the recorded one.
 pub fn verdicts(runs: &[PredictedRun], powers: Basis, elsewhere: Option<&str>) -> Vec<String> {
     let on = elsewhere.map_or_else(String::new, |machine| format!(" on {machine}"));
     let sentence = |run: &PredictedRun| {
+        if run.is_unchanged() {
+            return format!("With {}{on}: no change.", run.governor);
+        }
         let powers = format!("{} power", powers.as_str());
         let parts = [
             ("throughput", run.throughput.map(|change| change.words(None))),
@@ -104,7 +127,9 @@ pub fn verdicts(runs: &[PredictedRun], powers: Basis, elsewhere: Option<&str>) -
             .collect();
         format!("With {}{on}: {}.", run.governor, parts.join(", "))
     };
-    runs.iter().skip(1).map(sentence).collect()
+    let mut runs: Vec<&PredictedRun> = runs.iter().skip(1).collect();
+    runs.sort_by_key(|run| run.is_unchanged());
+    runs.into_iter().map(sentence).collect()
 }
 
 /// What a setting does to the wake-ups of the tasks with one name.
@@ -114,6 +139,7 @@ pub struct PredictedTask {
     task: String,
     latencies: Durations,
     change: Option<Change>,
+    has_tail: bool,
 }
 
 impl PredictedTask {
@@ -126,11 +152,27 @@ impl PredictedTask {
             task: task.to_owned(),
             latencies: Durations::together(replicates),
             change: Change::of(&means(replicates), &means(bases)),
+            has_tail: true,
         }
     }
 
-    fn at(&self, share: f64) -> Option<f64> {
-        self.latencies.at(share).map(|ns| ns as f64)
+    /// Leaves out what a reproduction does not vouch for.
+    pub fn only(self, vouched: Vouched) -> Self {
+        let has_tail = vouched.tail;
+        PredictedTask { change: self.change.filter(|_| has_tail), has_tail, ..self }
+    }
+
+    fn mean_ns(&self) -> Option<f64> {
+        self.latencies.mean_ns().filter(|_| self.has_tail)
+    }
+
+    fn p50_ns(&self) -> Option<f64> {
+        self.latencies.at(0.5).map(|ns| ns as f64)
+    }
+
+    /// A percentile above the median.
+    fn high_ns(&self, share: f64) -> Option<f64> {
+        self.latencies.at(share).map(|ns| ns as f64).filter(|_| self.has_tail)
     }
 }
 
@@ -225,16 +267,16 @@ pub fn task_columns() -> Vec<Column<PredictedTask>> {
         C::new(TASK, |row| row.task.as_str().into()),
         C::count("wake_count", "wakes", |row| (row.latencies.count() as u64).into())
             .means("Wake-ups of all replicates together."),
-        C::ns("latency_mean_ns", "latency mean", |row| row.latencies.mean_ns().into())
+        C::ns("latency_mean_ns", "latency mean", |row| row.mean_ns().into())
             .means("Mean time from the event that wakes a task until the task runs.")
             .lower_is_better(),
-        C::ns("latency_p50_ns", "p50", |row| row.at(0.5).into())
+        C::ns("latency_p50_ns", "p50", |row| row.p50_ns().into())
             .means("The median of these times.")
             .lower_is_better(),
-        C::ns("latency_p99_ns", "p99", |row| row.at(0.99).into())
+        C::ns("latency_p99_ns", "p99", |row| row.high_ns(0.99).into())
             .means("Their 99th percentile.")
             .lower_is_better(),
-        C::ns("latency_p999_ns", "p99.9", |row| row.at(0.999).into())
+        C::ns("latency_p999_ns", "p99.9", |row| row.high_ns(0.999).into())
             .means("Their 99.9th percentile.")
             .lower_is_better(),
         C::ratio("latency_change_ratio", "mean change", |row| {
@@ -286,6 +328,20 @@ pub fn reproduction_text(reproduction: &Reproduction) -> String {
         like(latency),
         like(gap),
     )
+}
+
+/// Says which figures are not predicted, and why; `None` if all are.
+pub fn withheld_text(reproduction: &Reproduction) -> Option<String> {
+    let Vouched { tail, idle, .. } = reproduction.vouches();
+    let withheld = match (tail, idle) {
+        (true, true) => return None,
+        (_, true) => "mean, p99 and p99.9 of latencies",
+        (_, false) => "energy, and mean, p99 and p99.9 of latencies",
+    };
+    let misses = misses_text(&reproduction.misses());
+    Some(format!(
+        "Not predicted, as the recording does not reproduce itself there: {withheld} ({misses})."
+    ))
 }
 
 /// Says in which figures it is not near enough.

@@ -256,6 +256,39 @@ fn whether_other_arrivals_reproduce_is_tried() {
     assert_refused(&[&advise[..], &["--hz", "100"]].concat(), &[why, "leave out --hz"]);
 }
 
+/// A recording of 337 steps had good medians, and was refused for its p99.
+#[test]
+fn what_does_not_reproduce_itself_is_left_out_and_named() {
+    let path = "recordings/causes/made-with/copy.parquet";
+    let arguments = ["predict", path, "--governor", "teo"];
+    let text = stdout(&arguments);
+    let first = text.lines().next().unwrap();
+    assert!(first.starts_with("With teo: throughput"), "{first}");
+    assert!(first.contains(", energy ") && !first.contains("latency"), "{first}");
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("Not predicted"), "{text}");
+    assert!(words.contains("mean, p99 and p99.9 of latencies (wake-to-run latency p99"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= crate::WIDTH), "{text}");
+    let told = json(&[&arguments[..], &["--json"]].concat());
+    assert!(told["not_predicted"].as_str().unwrap().contains("p99.9"), "{told}");
+    for row in told["runs"].as_array().unwrap() {
+        assert!(row["latency_mean_ns"].is_null() && row["energy_uj"].is_number(), "{row}");
+    }
+    for row in told["tasks"].as_array().unwrap() {
+        let is_left_out = |key: &str| row[key].is_null();
+        assert!(
+            ["latency_mean_ns", "latency_p99_ns", "latency_p999_ns"].map(is_left_out) == [true; 3]
+        );
+        assert!(is_left_out("latency_change_ratio") && row["latency_p50_ns"].is_number(), "{row}");
+    }
+    // All of it for a recording that reproduces itself.
+    let whole =
+        json(&["predict", "traces/c-pingpong.trace.dat.xz", "--governor", "menu", "--json"]);
+    assert!(whole["not_predicted"].is_null() && whole["tasks"][0]["latency_p99_ns"].is_number());
+    // What compares all figures needs all of them.
+    assert_refused(&["advise", path], &["not all figures can be predicted", "latency p99"]);
+}
+
 #[test]
 fn a_workload_log_is_validated_and_anonymized() {
     let folder = folder();
@@ -370,7 +403,9 @@ fn another_machine_is_named_in_the_sentence() {
         let text = stdout(&[&arguments[..], &["--replicates", "1"], more].concat());
         text.lines().next().unwrap().to_owned()
     };
-    assert!(first(&[]).starts_with("With menu: throughput"), "{}", first(&[]));
+    assert_eq!(first(&[]), "With menu: no change.");
+    // What changes something comes first.
+    assert!(first(&["--governor", "teo"]).starts_with("With teo: throughput"));
     let elsewhere = first(&["--machine", "spr"]);
     assert!(elsewhere.starts_with("With menu on spr: throughput"), "{elsewhere}");
 }

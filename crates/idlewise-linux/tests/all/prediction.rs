@@ -20,7 +20,8 @@ use idlewise_core::{Governor, Hazard, Lambda, NO_LATENCY_LIMIT_NS, StateIndex, t
 use idlewise_linux::resolve;
 use idlewise_sim::Machine;
 use idlewise_sim::predict::{
-    Arrivals, CausedWorkload, Costs, Durations, Outcome, Reproduction, Window, calibrate, play,
+    Arrivals, CausedWorkload, Costs, Durations, Outcome, Reproduction, Vouched, Window, calibrate,
+    play,
 };
 use idlewise_sim::replay::{
     GapCourse, GovernorLane, Lane, ObservedLane, Observer, Repetition, Setting,
@@ -480,11 +481,12 @@ fn page(
         share(count(&|case| all(&of_replay(case))))
     )
     .unwrap();
-    // Of the others, `predict` says that it cannot tell.
-    let is_answered = |case: &&Case| {
+    // Of the others, `predict` says that it cannot tell, or not all.
+    let vouched = |case: &Case| {
         let of_load = reproductions.iter().find(|(load, ..)| *load == case.load);
-        of_load.is_some_and(|(_, reproduction, _)| reproduction.misses().is_empty())
+        of_load.expect("each load was played").1.vouches()
     };
+    let is_answered = |case: &&Case| vouched(case).tail;
     let answered: Vec<&Case> = cases.iter().filter(is_answered).collect();
     let met = |of: &dyn Fn(&Case) -> Errors| {
         let count = answered.iter().filter(|case| all(&of(case))).count();
@@ -496,7 +498,7 @@ fn page(
     };
     writeln!(
         out,
-        "| the same, without the recordings that `predict` refuses | {} | {} |",
+        "| the same, where `predict` gives all figures | {} | {} |",
         met(&of_predict),
         met(&of_replay)
     )
@@ -571,8 +573,11 @@ fn page(
         let Reproduction { throughput_ratio, latency, .. } = reproduction;
         let of = [throughput_ratio, &latency.p50_ratio, &latency.p99_ratio];
         let of = of.map(|ratio| percent(ratio - 1.0)).join("/");
-        let is_near = reproduction.misses().is_empty();
-        let refused = if is_near { "" } else { " (refused)" };
+        let refused = match reproduction.vouches() {
+            Vouched { middle: false, .. } => " (refused)",
+            Vouched { tail: false, .. } => " (only throughput and p50 given)",
+            _ => "",
+        };
         let again = again.as_ref().map_or_else(String::new, errors_text);
         writeln!(out, "| {load}{refused} | {of} | {:.2} | {again} |", latency.distance).unwrap();
     }

@@ -83,7 +83,7 @@ use player::{ArrivalSource, Ledger, Player};
 pub use calibrate::calibrate;
 pub use outcome::{
     DISTANCE_MAX, Durations, Likeness, Miss, Outcome, PERCENTILE_ERROR_MAX, Reproduction,
-    SAME_RATIO, THROUGHPUT_ERROR_MAX, Window,
+    SAME_RATIO, THROUGHPUT_ERROR_MAX, Vouched, Window,
 };
 
 /// With fewer wake-ups than this from a state, the recording does not show its exit latency.

@@ -24,7 +24,7 @@ const STEPS_PER_SLICE: u64 = 16;
 /// How often in a slice the energy is noted.
 const NOTES_PER_SLICE: u64 = 64;
 /// Every variant has the same ticks, so the variants differ in nothing else.
-const ONE: Replicates = Replicates { count: 1, seed: 1 };
+const ONE: Replicates = Replicates { count: 1, ..Replicates::DEFAULT };
 
 /// A recording that reproduces itself when it is played.
 pub(super) struct Predicted {
@@ -41,9 +41,9 @@ pub(super) fn open(path: &Path, unpacking: Unpacking) -> Result<Option<Played>> 
 }
 
 impl Predicted {
-    /// Fails if the recording does not reproduce itself.
+    /// Fails if the recording does not reproduce itself, where `predict` would refuse it too.
     pub fn new(played: Played) -> Result<Self> {
-        let runs = played.play_as_recorded(ONE)?;
+        let runs = played.play_as_recorded(Replicates::DEFAULT)?;
         let reproduction = played.reproduction(&runs)?;
         Ok(Predicted { played, reproduction })
     }

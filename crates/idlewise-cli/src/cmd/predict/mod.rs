@@ -13,7 +13,8 @@ use idlewise_core::NO_LATENCY_LIMIT_NS;
 use idlewise_lab::notes::add_machine;
 use idlewise_lab::target::{disabled, is_own_machine, named_machine, promoted};
 use idlewise_report::predict::{
-    PredictedRun, PredictedTask, reproduction_text, run_table, task_table, verdicts,
+    PredictedRun, PredictedTask, misses_text, reproduction_text, run_table, task_table, verdicts,
+    withheld_text,
 };
 use idlewise_report::{Notes, TextStyle, counted, wrap};
 use idlewise_sim::predict::{Arrivals, Durations, Likeness, Outcome, Reproduction};
@@ -58,7 +59,7 @@ Examples:
   # The same on another machine's idle states, and the latency of one program
   idlewise predict run.dat --machine spr --governor menu --task nginx
 
-  # Time per request: from what wakes wrk until the step of nginx that follows from it ends
+  # Time per request: from the event that wakes wrk until nginx has answered
   idlewise predict run.dat --governor menu --disable C6 --request 'wrk->nginx'
 
   # What would have happened, for replay and ui.perfetto.dev
@@ -68,14 +69,14 @@ Examples:
   idlewise predict run.dat --governor teo --arrivals closed
 
 Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad \
-input, or if the recording does not reproduce itself.";
+input, or if the recording does not reproduce its throughput and median latency.";
 
 /// Predict what another governor or setting would do to a recorded workload
 ///
 /// Plays the recording's tasks on a simulated machine: each runs for as long as it ran, wakes whom it woke, and
-/// waits for what woke it. The time of that wake-up follows from the idle states. The recorded governor is played
-/// first and compared with the recording; what cannot reproduce itself is not predicted. Changes are against
-/// that run, with the lowest and highest of several replicates, which differ in when ticks come.
+/// waits for what woke it. How late it then runs depends on the simulated idle states. The recorded governor is played
+/// first; figures in which that run differs from the recording are not predicted. Changes are relative to that run. Each run is
+/// repeated with ticks at other times (replicates); the lowest and highest change are shown.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu and teo")))]
 #[command(after_help = EXAMPLES)]
@@ -101,8 +102,8 @@ pub struct Predict {
     #[arg(long, value_name = "T")]
     latency_limit_us: Option<u32>,
 
-    /// When interrupts from outside come: at their recorded times (open), or as long after the task began to
-    /// wait as recorded (closed)
+    /// When interrupts from outside come. Open: at their recorded times. Closed: the recorded time after the task that they
+    /// wake began to wait, as from clients that send again only after an answer
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = AskedArrivals::Open)]
     arrivals: AskedArrivals,
 
@@ -110,8 +111,8 @@ pub struct Predict {
     #[arg(long = "task", value_name = "NAME")]
     tasks: Vec<String>,
 
-    /// Show how long requests take: from what wakes A until the first step of B that follows from it ends, by
-    /// the tasks' names; may be repeated
+    /// Show how long requests take, by the tasks' names: from the event that wakes A until B has ended the first run that
+    /// follows from it; may be repeated
     #[arg(long = "request", value_name = "A->B")]
     requests: Vec<AskedRequest>,
 
@@ -124,15 +125,14 @@ pub struct Predict {
     recorded_governor: Option<String>,
 
     /// How many replicates to play, each with ticks at other times
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = Replicates::DEFAULT.count, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     replicates: u64,
 
     /// Seed of the first replicate
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = Replicates::DEFAULT.seed)]
     seed: u64,
 
-    /// Write what would have happened as an idle log, and beside it as a Perfetto trace (.pftrace), of the first
-    /// replicate; needs exactly one --governor
+    /// Write the first replicate as an idle log, and beside it as a Perfetto trace (.pftrace); needs exactly one --governor
     #[arg(long, value_name = "FILE")]
     write_log: Option<PathBuf>,
 
@@ -291,7 +291,7 @@ impl Predict {
         let replicates = Replicates { count: self.replicates, seed: self.seed };
         let base = played.play_as_recorded(replicates)?;
         let overrides = self.overrides()?;
-        let reproduction = played.reproduction(&base).map_err(|error| {
+        let reproduction = played.partial_reproduction(&base).map_err(|error| {
             let overrides: String = overrides.iter().map(|text| format!("{text}; ")).collect();
             Failure::new(format_args!(
                 "{overrides}{}; {}",
@@ -299,6 +299,13 @@ impl Predict {
                 self.other_arrivals(replicates)
             ))
         })?;
+        if log.is_some() && !reproduction.vouches().idle {
+            let misses = misses_text(&reproduction.misses());
+            return Err(Failure::new(format_args!(
+                "--write-log: the recording does not reproduce its idle gaps ({misses}), so what would have happened is \
+                 not known; leave it out to see what can be predicted"
+            )));
+        }
         let shown = self.shown(&played, &base)?;
         let mut runs = Vec::new();
         governors::must_decide(&choices)?;
@@ -439,7 +446,7 @@ impl Predict {
         };
         let reproduces = || -> Result<Reproduction> {
             let played = self.read(other)?;
-            played.reproduction(&played.play_as_recorded(replicates)?)
+            played.partial_reproduction(&played.play_as_recorded(replicates)?)
         };
         match reproduces() {
             Ok(_) => format!("with --arrivals {other} it does"),
@@ -522,14 +529,16 @@ impl Predict {
         let Answer { played, reproduction, base, runs, shown, machine, .. } = answer;
         let recorded_governor = &played.governor;
         let base_name = format!("{recorded_governor}, as recorded");
-        let mut rows = vec![PredictedRun::new(&base_name, base, &[])];
-        rows.extend(runs.iter().map(|(name, of)| PredictedRun::new(name, of, base)));
+        let vouched = reproduction.vouches();
+        let row = |name: &str, of, bases| PredictedRun::new(name, of, bases).only(vouched);
+        let mut rows = vec![row(&base_name, base, &[])];
+        rows.extend(runs.iter().map(|(name, of)| row(name, of, base)));
         let mut tasks = Vec::new();
         let mut push = |task: &str, get: &dyn Fn(&[Outcome]) -> Vec<Durations>| {
             let bases = get(base);
-            tasks.push(PredictedTask::new(&base_name, task, &bases, &[]));
+            tasks.push(PredictedTask::new(&base_name, task, &bases, &[]).only(vouched));
             for (name, of) in runs {
-                tasks.push(PredictedTask::new(name, task, &get(of), &bases));
+                tasks.push(PredictedTask::new(name, task, &get(of), &bases).only(vouched));
             }
         };
         push(ALL, &|of| of.iter().map(|outcome| outcome.latencies.clone()).collect());
@@ -573,6 +582,7 @@ impl Predict {
                     "latency": like(&reproduction.latency),
                     "gap": like(&reproduction.gap),
                 },
+                "not_predicted": withheld_text(reproduction),
                 "runs": run_table("", &rows),
                 "tasks": task_table(&tasks),
                 "bases": notes.bases_json(),
@@ -582,11 +592,14 @@ impl Predict {
             return Ok(());
         }
         let style = TextStyle::for_stdout();
-        let itself = format!(
-            "The recording reproduces itself under {recorded_governor} to {:.0} %: {}",
-            (100.0 * reproduction.error_max()).ceil(),
-            reproduction_text(reproduction)
-        );
+        let error = (100.0 * reproduction.error_max()).ceil();
+        let figures = reproduction_text(reproduction);
+        let itself = match withheld_text(reproduction) {
+            Some(withheld) => format!("{withheld} In all: {figures}"),
+            None => format!(
+                "The recording reproduces itself under {recorded_governor} to {error:.0} %: {figures}"
+            ),
+        };
         let elsewhere = (!is_own_machine(self.machine.as_deref())).then_some(machine.id.as_str());
         let verdicts = verdicts(&rows, machine.power_basis(), elsewhere);
         for verdict in verdicts.iter().take(VERDICT_COUNT_MAX) {

@@ -52,6 +52,8 @@ pub(in crate::cmd) struct Replicates {
 
 impl Replicates {
     const CALIBRATING_SEED: u64 = 1;
+    /// On what it is decided whether a recording reproduces itself, unless the user asks for others.
+    pub const DEFAULT: Replicates = Replicates { count: 5, seed: 1 };
 }
 
 /// A recording whose tasks can be played.
@@ -156,8 +158,17 @@ impl Played {
         run(&setup).map_err(|error| failure(&self.path, &error))
     }
 
-    /// Compares runs under the recorded setting with the recording. Fails if they are not near enough.
+    /// Compares runs under the recorded setting with the recording. Fails if a figure is not near enough.
     pub fn reproduction(&self, runs: &[Outcome]) -> Result<Reproduction> {
+        let reproduction = self.partial_reproduction(runs)?;
+        match reproduction.misses().is_empty() {
+            true => Ok(reproduction),
+            false => Err(self.refusal(&reproduction)),
+        }
+    }
+
+    /// The same, but fails only if nothing can be predicted: see [`Reproduction::vouches`].
+    pub fn partial_reproduction(&self, runs: &[Outcome]) -> Result<Reproduction> {
         let recorded = Outcome::recorded(&self.workload);
         let missing = match (recorded.gaps().count(), recorded.latencies.count()) {
             (0, _) => Some("its CPUs were never idle between two steps, so no idle state matters"),
@@ -171,18 +182,25 @@ impl Played {
             )));
         }
         let reproduction = Reproduction::new(&recorded, runs);
-        let misses = reproduction.misses();
-        if misses.is_empty() {
-            return Ok(reproduction);
+        match reproduction.vouches().middle {
+            true => Ok(reproduction),
+            false => Err(self.refusal(&reproduction)),
         }
-        Err(Failure::new(format_args!(
-            "{}: it does not reproduce itself under {}, so a prediction would mean nothing: {} (all: {}); \
-             record for longer or on a quieter machine",
+    }
+
+    fn refusal(&self, reproduction: &Reproduction) -> Failure {
+        let consequence = match reproduction.vouches().middle {
+            true => "not all figures can be predicted",
+            false => "a prediction would mean nothing",
+        };
+        Failure::new(format_args!(
+            "{}: it does not reproduce itself under {}, so {consequence}: {} (all: {}); record for longer or on a \
+             quieter machine",
             self.path.display(),
             self.governor,
-            misses_text(&misses),
-            reproduction_text(&reproduction),
-        )))
+            misses_text(&reproduction.misses()),
+            reproduction_text(reproduction),
+        ))
     }
 }
 
