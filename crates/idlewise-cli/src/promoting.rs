@@ -7,8 +7,8 @@ pub struct Promoting {
     /// Promote these states: a timer, started on entry, ends the stay in favour of a deeper state.
     ///
     /// The timer expires after the next enabled state's target residency plus twice its exit latency,
-    /// as with the `promote=` parameter of our kernel module. STATE is a name or an index. A
-    /// machine file's auto-promote does this.
+    /// as with the `promote=` parameter of our kernel module. STATE is a name or an index.
+    /// `auto-promote` in a machine file does the same.
     #[arg(
         long = "promote",
         hide_short_help = true,

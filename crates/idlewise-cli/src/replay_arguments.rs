@@ -32,7 +32,8 @@ pub struct ReplayArguments {
     #[arg(long = "machine", value_name = "NAME|FILE[,...]", value_delimiter = ',')]
     pub machines: Vec<String>,
 
-    /// The price of delay in mW: a second of delay costs this many mJ [default: λ=0, ¼ and 1]
+    /// The price of delay in mW: a second of delay costs this many mJ [default: 0, ¼ and 1 times the
+    /// power of busy-waiting]
     #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
     pub lambda_mw: Option<Price>,
 

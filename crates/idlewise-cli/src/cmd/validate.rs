@@ -145,12 +145,16 @@ impl Validate {
     }
 }
 
-/// What `info` says: a verdict in a line.
+/// What `info` says: a verdict in a line, and where to look if it is not clean.
 pub fn verdict_of(named: &NamedLog) -> Result<String> {
     let bar = Progress::gaps("validating", named.log.gap_count());
     let findings = validate(&named.log, &|done| bar.set(done))?;
     bar.finish();
-    Ok(verdict(named, &findings))
+    let is_clean = findings
+        .iter()
+        .all(|finding| !matches!(finding.result(), CheckResult::Wrong | CheckResult::Doubt));
+    let details = if is_clean { "" } else { "; details: idlewise log validate" };
+    Ok(verdict(named, &findings) + details)
 }
 
 fn verdict(named: &NamedLog, findings: &[Finding]) -> String {

@@ -78,13 +78,13 @@ Examples:
   sudo idlewise advise --check-profile tuned:latency-performance
   idlewise advise --check-profile cmdline
 
-advise considers latency limits, another governor, a disabled state and a boot parameter, the least \
+advise considers latency limits, another governor, a disabled state and the boot parameter max_cstate, the least \
 drastic first. It judges each by replaying the recorded idle periods. If the recording says what makes \
 tasks run (record --causes), and a simulation of these tasks matches the recording, it judges by the \
 simulation instead, but not with -d, --cpus or --hz. With --slo, it recommends a \
 change that clearly stays within the limits; of several, the one that uses the least power. Without --slo, it \
 recommends a change only if it clearly reduces cost (energy, plus delay at a price), and neither power nor the \
-longest delays rise. *Clearly* means for the whole 95 % confidence interval, computed from slices of the recording. \
+longest delays rise. *Clearly* means everywhere in the 95 % confidence interval, which is computed from slices of the recording. \
 A change that saves power at the price of longer delays, or the reverse, is shown for you to decide.
 
 Exit status: 0, even if nothing should change; 1 if no setting meets the limits; 2 on bad input, or \
@@ -114,7 +114,7 @@ pub struct Advise {
     #[arg(long = "slo", value_name = "pN=TIME", value_delimiter = ',', value_parser = slo, conflicts_with = "lambda_mw")]
     slos: Vec<Slo>,
 
-    /// With --slo, allow at most this many extra watts in total
+    /// With --slo, allow at most this many watts more than now, all CPUs together
     #[arg(long, value_name = "W", value_parser = watts, requires = "slos")]
     max_watts: Option<f64>,
 
@@ -131,18 +131,18 @@ pub struct Advise {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     hz: Option<u32>,
 
-    /// Without --slo, the price of delay: this many mJ for each second of it [default: ¼ of what a second of
-    /// busy-waiting uses]
+    /// Without --slo, the price of delay in mW: a second of delay costs this many mJ [default: ¼ of the power of
+    /// busy-waiting]
     #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
     lambda_mw: Option<Price>,
 
-    /// How to judge [default: predict if LOG is a file made by `record --causes`, a simulation matches it, and -d,
-    /// --cpus and --hz are absent; else replay]
+    /// How to judge [default: predict if LOG was made by `record --causes` or `log import --causes`, a simulation
+    /// matches it, and -d, --cpus and --hz are absent; else replay]
     #[arg(long, value_name = "JUDGE", value_enum)]
     judge: Option<AskedJudge>,
 
     /// Say whether a tuned profile, a TLP configuration or a kernel command line has its intended effect on this
-    /// machine: a file, tuned:NAME, or `cmdline` for the running kernel's command line
+    /// machine. Name a file, tuned:NAME, or `cmdline` for the running kernel's command line
     #[arg(long, value_name = "FILE|tuned:NAME|cmdline", conflicts_with_all =
           ["log", "duration", "cpus", "slos", "max_watts", "machine", "hz", "lambda_mw", "judge", "emit"])]
     check_profile: Option<String>,

@@ -46,7 +46,7 @@ cannot be used.";
 
 /// Show what a recording holds, CPU by CPU, and whether it can be trusted
 ///
-/// The last line is the verdict of `idlewise log validate`, which has the details.
+/// The first line is the verdict of `idlewise log validate`, which has the details.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
@@ -152,6 +152,7 @@ impl Info {
             writeln!(out, "{}", answer.notes.to_text(style.width).trim_end())?;
         } else {
             let style = TextStyle::for_stdout();
+            writeln!(out, "{}\n", wrap(&verdict_of(&named)?, style.width, 2))?;
             writeln!(out, "{}\n", header(&named.name, metadata, style.width))?;
             out.write_all(table.to_text(&style).as_bytes())?;
             let mut notes = self.doubts.notes();
@@ -165,7 +166,6 @@ impl Info {
             if !notes.trim_end().is_empty() {
                 writeln!(out, "\n{}", notes.trim_end())?;
             }
-            writeln!(out, "\n{}", wrap(&verdict_of(&named)?, style.width, 2))?;
         }
         Ok(ExitCode::SUCCESS)
     }

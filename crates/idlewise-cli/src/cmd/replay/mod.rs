@@ -72,7 +72,7 @@ or a governor's file crashed, looped or returned an invalid state; 2 on bad inpu
 /// Replay recorded idle gaps under any governor, on any machine's idle states
 ///
 /// Gaps come from the recording; delays are simulated, with the machine's exit latencies, which are
-/// worst cases. λ is the price of delay: at λ=1 a second of delay costs as much as one of busy-waiting.
+/// worst cases. λ is the price of delay: at λ=1 a second of delay costs as much as a second of busy-waiting.
 #[derive(clap::Args)]
 #[command(mut_arg(
     "governor",
@@ -103,7 +103,8 @@ pub struct Replay {
 
     /// Compare the recorded decisions with those of our port of the recorded governor.
     ///
-    /// Our port makes one decision for each gap, knowing what the recorded governor did before.
+    /// For each gap our port makes one decision, having been given all earlier decisions of the recorded governor on
+    /// that CPU.
     /// docs/agreement.md has the figures to expect.
     #[arg(long, hide_short_help = true, conflicts_with_all = ["json", "csv", "write_log"])]
     check_recorded: bool,

@@ -50,7 +50,7 @@ can limit the same CPU: the smallest limit counts. A reboot undoes everything.
 Exit status: 0 on success; 1 if a file could not be restored with --on-exit restore; 2 on an \
 error, in which case nothing was changed, unless the message names what could not be undone.";
 
-/// Apply settings: all of them or none
+/// Apply settings, all of them or none, until `set revert` or a reboot
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Apply {

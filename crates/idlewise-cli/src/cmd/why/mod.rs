@@ -80,7 +80,7 @@ they can and cannot show.
 Conditions of --fail-if are judged over all watched CPUs; each that holds is printed. too-deep and \
 too-shallow are shares of all stays, residency:STATE is a share of time, and wake-latency is the \
 longest exit latency among the states entered at least once. Quote '>' and '<', or write '=' instead: \
-it means '<' after residency:STATE, '>' otherwise.
+it means '<' after residency:STATE, '>' otherwise (too-deep=8% is 'too-deep>8%').
 
 Exit status: 0, even if something is wrong with the idle states; 1 if a condition of --fail-if holds; \
 2 if a condition is invalid, the CPUs were too busy to judge, or the kernel counts no idle states \
@@ -104,7 +104,7 @@ pub struct Why {
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 
-    /// Read live sys/ and proc/ below this folder, such as the host's in a container; not a static copy
+    /// Read sys/ and proc/ below this folder, such as where a container mounts the host's; they must be live, not a copy
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
 
