@@ -153,7 +153,7 @@ impl Plain {
             return String::new();
         }
         let why = match freed_ns > 0.0 {
-            true => "the time that shorter exits free is idle",
+            true => "the time that shorter exits save is idle",
             false => "longer exits leave less time idle",
         };
         format!(", or {:+.1} % if {why}", percent(energy_uj))
@@ -374,7 +374,7 @@ mod tests {
         // By hand: 100 exits free 288 us each, 28.8 ms in all; at 10 mW that is 288 uJ.
         let text = idling(2_000, 800.0, 10.0);
         let expected =
-            "energy -20.0 %, or +8.8 % if the time that shorter exits free is idle (assumed power)";
+            "energy -20.0 %, or +8.8 % if the time that shorter exits save is idle (assumed power)";
         assert!(text.ends_with(expected), "{text}");
         let text = idling(390_000, 900.0, 10.0);
         assert!(

@@ -410,7 +410,7 @@ impl Advise {
         add_governors(&mut notes, Basis::Simulated, &choices);
         add_machine(&mut notes, &target.machine, "energy and cost");
         if doubted.is_some() {
-            notes.basis(Basis::Assumed, "that time which shorter exits free is idle");
+            notes.basis(Basis::Assumed, "that time which shorter exits save is idle");
             notes.basis(
                 Basis::Assumed,
                 "that the machine would have been idle at the same times under each candidate",

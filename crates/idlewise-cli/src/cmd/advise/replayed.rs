@@ -1,6 +1,6 @@
 //! Replays a recording once under every variant, and cuts what happens into slices of time.
 //!
-//! # Time that shorter exits free
+//! # Time that shorter exits save
 //!
 //! A replay keeps the recording's timeline: a gap begins when it began, although the CPU would have been
 //! idle sooner if the exit before it had been shorter. For comparing governors that hardly matters. Here it does: a
@@ -112,7 +112,7 @@ struct Spent {
 }
 
 impl Cpu<'_> {
-    /// Moves the delays to the slices, and adds the energy of the time that shorter exits free.
+    /// Moves the delays to the slices, and adds the energy of the time that shorter exits save.
     fn finish(&mut self) {
         for (lane, slices) in self.lanes.iter_mut().zip(&mut self.slices) {
             if let Some(lane) = lane {
