@@ -292,8 +292,8 @@ impl clap::Args for GovernorArguments {
             .arg(of_files(option(
                 "kernel-source",
                 "DIR",
-                "Kernel source tree that contains the preceding C file, or the headers it needs; before the first \
-                 --governor, it applies to all",
+                "Kernel source tree in which to find the preceding C file, such as menu.c, and headers; if it comes first, \
+                 for all C files",
             )))
             .arg(of_files(
                 Arg::new("unconfined")

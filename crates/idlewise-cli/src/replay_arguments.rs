@@ -25,7 +25,7 @@ use crate::unpack::Unpacking;
 
 #[derive(clap::Args)]
 pub struct ReplayArguments {
-    /// Idle logs (.parquet) or recordings (perf.data, trace.dat) [default: the bundled logs]
+    /// Recordings (perf.data, trace.dat) or logs from `log import` [default: bundled ones]
     pub logs: Vec<PathBuf>,
 
     /// Machines by name or file, or `recorded` [default: recorded; if unknown, spr and milan]

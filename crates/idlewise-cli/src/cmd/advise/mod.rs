@@ -97,8 +97,8 @@ has none; 1 if one does not work or is not in force, or if that could not be det
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Advise {
-    /// An idle log (.parquet), a recording (perf.data, trace.dat), `record --histogram` output, or a workload log (made
-    /// by `log import --causes`)
+    /// A recording (perf.data, trace.dat), an idle log (.parquet, made by `log import`), `record --histogram` output, or a
+    /// workload log (made by `log import --causes`)
     #[arg(conflicts_with = "duration")]
     log: Option<PathBuf>,
 
