@@ -292,8 +292,8 @@ impl clap::Args for GovernorArguments {
             .arg(of_files(option(
                 "kernel-source",
                 "DIR",
-                "Kernel source tree in which to find the preceding C file, such as menu.c, and headers; if it comes first, \
-                 for all C files",
+                "Kernel source tree that contains the preceding C file, such as menu.c, and its headers. Before any \
+                 --governor, this option applies to all",
             )))
             .arg(of_files(
                 Arg::new("unconfined")
