@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::{boot, compare, simulate, study, sweep, verify};
 use crate::error::Result;
 
-/// Simulate workloads, check published claims, check our ports of governors against kernels
+/// Simulate workloads, check published claims, check our ports against kernels
 #[derive(clap::Args)]
 pub struct Lab {
     #[command(subcommand)]

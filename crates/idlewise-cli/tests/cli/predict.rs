@@ -289,6 +289,40 @@ fn what_does_not_reproduce_itself_is_left_out_and_named() {
     assert_refused(&["advise", path], &["not all figures can be predicted", "latency p99"]);
 }
 
+/// With two of its replicates, this one misses gaps, too.
+#[test]
+fn without_gaps_there_is_no_energy_and_no_log() {
+    let arguments =
+        ["predict", "traces/c-pingpong.trace.dat.xz", "--replicates", "2", "--governor", "teo"];
+    let text = stdout(&[&arguments[..], &["--doubts"]].concat());
+    assert!(text.contains("Not predicted") && text.contains("energy, and mean"), "{text}");
+    assert!(!text.contains("power"), "nothing rests on powers: {text}");
+    let told = json(&[&arguments[..], &["--json"]].concat());
+    assert!(told["runs"][1]["energy_uj"].is_null(), "{told}");
+    assert!(told["runs"][1]["throughput_change_ratio"].is_number(), "{told}");
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("teo.parquet");
+    let write = ["--write-log", log.to_str().unwrap()];
+    assert_refused(&[&arguments[..], &write].concat(), &["--write-log", "gap p99"]);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// One replicate under menu gets stuck there, which once hid what teo would do.
+#[test]
+fn a_setting_that_cannot_be_played_is_left_out_and_named() {
+    let arguments = |governors: &'static [&'static str]| {
+        let some = ["predict", "traces/c-pingpong.trace.dat.xz", "--machine", "hikey620"];
+        [&some[..], &["--replicates", "2"], governors].concat()
+    };
+    let run = idlewise(&arguments(&["--governor", "menu", "--governor", "teo"]));
+    let said = String::from_utf8(run.stderr).unwrap();
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(said.contains("with menu on hikey620; it is left out"), "{said}");
+    let text = String::from_utf8(run.stdout).unwrap();
+    assert!(text.starts_with("With teo on hikey620: throughput"), "{text}");
+    assert_refused(&arguments(&["--governor", "menu"]), &["with menu on hikey620"]);
+}
+
 #[test]
 fn a_workload_log_is_validated_and_anonymized() {
     let folder = folder();

@@ -167,9 +167,7 @@ pub enum PredictError {
         count: usize,
     },
     /// Steps wait for steps that wait for them.
-    #[error(
-        "{count} steps wait for each other or for what never comes; the log is not a recording's"
-    )]
+    #[error("{count} steps wait for each other or for what never comes, so the run does not end")]
     Circular {
         /// How many steps did not run.
         count: usize,

@@ -310,7 +310,10 @@ impl Reproduction {
         let median = |figure: &dyn Fn(&Self) -> f64| {
             let mut figures: Vec<f64> = all.iter().map(figure).collect();
             figures.sort_unstable_by(f64::total_cmp);
-            figures.get(figures.len() / 2).copied().unwrap_or(1.0)
+            match (figures.get(figures.len().wrapping_sub(1) / 2), figures.get(figures.len() / 2)) {
+                (Some(low), Some(high)) => f64::midpoint(*low, *high),
+                _ => 1.0,
+            }
         };
         let likeness = |of: &dyn Fn(&Self) -> Likeness| Likeness {
             p50_ratio: median(&|run| of(run).p50_ratio),

@@ -17,7 +17,7 @@ use idlewise_report::predict::{
     withheld_text,
 };
 use idlewise_report::{Notes, TextStyle, counted, wrap};
-use idlewise_sim::predict::{Arrivals, Durations, Likeness, Outcome, Reproduction};
+use idlewise_sim::predict::{Arrivals, Durations, Likeness, Outcome, Reproduction, Vouched};
 use idlewise_sim::{Basis, Machine, MachineState};
 use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{Doubt, RecordedMachine};
@@ -33,7 +33,7 @@ use crate::governors;
 use crate::input::{self, Reading};
 use crate::promoting::Promoting;
 use crate::role::{BundleRole, OUTPUT, Roles};
-use crate::screen::{self, Screen};
+use crate::screen::{self, Screen, say};
 use crate::threads;
 use crate::unpack::Unpacking;
 
@@ -68,8 +68,9 @@ Examples:
   # Clients that send again only after an answer
   idlewise predict run.dat --governor teo --arrivals closed
 
-Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state; 2 on bad \
-input, or if the recording does not reproduce its throughput and median latency.";
+Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state, or if the \
+workload cannot be played under a setting; 2 on bad input, or if the recording does not reproduce its \
+throughput, wake-ups and median latency.";
 
 /// Predict what another governor or setting would do to a recorded workload
 ///
@@ -307,7 +308,7 @@ impl Predict {
             )));
         }
         let shown = self.shown(&played, &base)?;
-        let mut runs = Vec::new();
+        let (mut runs, mut unplayed) = (Vec::new(), Vec::new());
         governors::must_decide(&choices)?;
         for choice in &choices {
             choice.on(&machine)?;
@@ -316,12 +317,28 @@ impl Predict {
                     "the oracle knows each gap in advance, and here gaps follow from what it decides",
                 ));
             }
-            let outcomes = played.play(&setting, choice, replicates)?;
-            if choice.failure().is_none() {
-                runs.push((self.setting_name(&choice.name(), &machine), outcomes));
+            let name = self.setting_name(&choice.name(), &machine);
+            match played.play(&setting, choice, replicates) {
+                Ok(outcomes) if choice.failure().is_none() => runs.push((name, outcomes)),
+                Ok(_) => {}
+                // It could be played as recorded, so the others may be too.
+                Err(error) => unplayed.push(Failure::new(format_args!(
+                    "{}, with {name} on {}",
+                    error.text(),
+                    machine.id
+                ))),
             }
         }
-        let failed = governors::say_failures(&choices, "its runs are left out");
+        if runs.is_empty()
+            && let Some(error) = unplayed.pop()
+        {
+            return Err(error);
+        }
+        for error in &unplayed {
+            say(format_args!("idlewise: {}; it is left out", error.text()));
+        }
+        let failed =
+            governors::say_failures(&choices, "its runs are left out") || !unplayed.is_empty();
         let mut out = screen::stdout();
         if let (Some(log), Some(path), Some((governor, outcomes))) =
             (log, &self.write_log, runs.first())
@@ -558,7 +575,7 @@ impl Predict {
             self.arrivals,
             counted(self.replicates, "replicate")
         );
-        let mut notes = self.notes(machine, played);
+        let mut notes = self.notes(machine, played, vouched);
         for text in &answer.overrides {
             notes.doubt(text.clone());
         }
@@ -612,7 +629,7 @@ impl Predict {
         Ok(())
     }
 
-    fn notes(&self, machine: &Machine, played: &Played) -> Notes {
+    fn notes(&self, machine: &Machine, played: &Played, vouched: Vouched) -> Notes {
         let mut notes = self.doubts.notes();
         if let Some(recorded) = &played.metadata.machine {
             for (state, shown_ns, table_ns) in played.workload.doubtful_exits_ns(recorded) {
@@ -627,7 +644,15 @@ impl Predict {
         }
         notes.basis(Basis::Simulated, "all figures above");
         notes.basis(Basis::Measured, "what tasks run, and what wakes them");
-        add_machine(&mut notes, machine, "");
+        match vouched.idle {
+            true => add_machine(&mut notes, machine, ""),
+            // No figure rests on powers.
+            false => {
+                let doubts = machine.doubts();
+                let others = doubts.iter().filter(|doubt| doubt.powers().is_none());
+                notes.machine_doubts(&machine.id, others);
+            }
+        }
         notes
     }
 }
