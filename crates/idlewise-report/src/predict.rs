@@ -166,13 +166,9 @@ impl PredictedTask {
         self.latencies.mean_ns().filter(|_| self.has_tail)
     }
 
-    fn p50_ns(&self) -> Option<f64> {
-        self.latencies.at(0.5).map(|ns| ns as f64)
-    }
-
-    /// A percentile above the median.
-    fn high_ns(&self, share: f64) -> Option<f64> {
-        self.latencies.at(share).map(|ns| ns as f64).filter(|_| self.has_tail)
+    fn at(&self, share: f64) -> Option<f64> {
+        let is_given = self.has_tail || share <= 0.5;
+        self.latencies.at(share).filter(|_| is_given).map(|ns| ns as f64)
     }
 }
 
@@ -270,13 +266,13 @@ pub fn task_columns() -> Vec<Column<PredictedTask>> {
         C::ns("latency_mean_ns", "latency mean", |row| row.mean_ns().into())
             .means("Mean time from the event that wakes a task until the task runs.")
             .lower_is_better(),
-        C::ns("latency_p50_ns", "p50", |row| row.p50_ns().into())
+        C::ns("latency_p50_ns", "p50", |row| row.at(0.5).into())
             .means("The median of these times.")
             .lower_is_better(),
-        C::ns("latency_p99_ns", "p99", |row| row.high_ns(0.99).into())
+        C::ns("latency_p99_ns", "p99", |row| row.at(0.99).into())
             .means("Their 99th percentile.")
             .lower_is_better(),
-        C::ns("latency_p999_ns", "p99.9", |row| row.high_ns(0.999).into())
+        C::ns("latency_p999_ns", "p99.9", |row| row.at(0.999).into())
             .means("Their 99.9th percentile.")
             .lower_is_better(),
         C::ratio("latency_change_ratio", "mean change", |row| {

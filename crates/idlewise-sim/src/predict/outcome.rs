@@ -285,7 +285,6 @@ pub struct Vouched {
 pub struct Miss {
     /// Its name.
     pub name: &'static str,
-    /// Whether only high percentiles rest on it, or only those and what CPUs did while idle.
     rests: Rests,
     /// How far it is: the ratio less 1, or the distance.
     pub error: f64,
@@ -310,10 +309,10 @@ impl Reproduction {
         let median = |figure: &dyn Fn(&Self) -> f64| {
             let mut figures: Vec<f64> = all.iter().map(figure).collect();
             figures.sort_unstable_by(f64::total_cmp);
-            match (figures.get(figures.len().wrapping_sub(1) / 2), figures.get(figures.len() / 2)) {
-                (Some(low), Some(high)) => f64::midpoint(*low, *high),
-                _ => 1.0,
+            if figures.is_empty() {
+                return 1.0;
             }
+            f64::midpoint(figures[(figures.len() - 1) / 2], figures[figures.len() / 2])
         };
         let likeness = |of: &dyn Fn(&Self) -> Likeness| Likeness {
             p50_ratio: median(&|run| of(run).p50_ratio),
@@ -377,10 +376,10 @@ impl Reproduction {
     /// The predicted figures that rest on none of the [misses](Self::misses).
     pub fn vouches(&self) -> Vouched {
         let misses = self.misses();
-        let holds = |of: &[Rests]| !misses.iter().any(|miss| of.contains(&miss.rests));
-        let middle = holds(&[Rests::Everything]);
-        let idle = middle && holds(&[Rests::TailAndIdle]);
-        Vouched { middle, tail: idle && holds(&[Rests::Tail]), idle }
+        let holds = |rests| misses.iter().all(|miss| miss.rests != rests);
+        let middle = holds(Rests::Everything);
+        let idle = middle && holds(Rests::TailAndIdle);
+        Vouched { middle, tail: idle && holds(Rests::Tail), idle }
     }
 }
 
