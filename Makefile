@@ -335,12 +335,15 @@ test-kernel-debug: toolchain ## the modules in kernels with lockdep and KASAN, o
 # Run by hand only: it takes half an hour or more. What it records is kept, so `cargo test` checks the table without QEMU.
 .PHONY: test-prediction
 test-prediction: toolchain ## what `predict` says against what a real kernel then does: records anew, and rewrites the table (QEMU)
-	@./scripts/setup $(KERNEL_PACKAGES)
+	@./scripts/setup $(KERNEL_PACKAGES) sqlite3 e2fsprogs
 	@./scripts/setup $(KERNEL_BACKPORTS)
 	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
 	@$(CARGO) build --quiet --release --package idlewise-cli
 	@rm -rf target/prediction
-	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" BUILD=target/kernel ./kernel/tests/prediction/run target/prediction
+	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" BUILD=target/kernel ./kernel/tests/prediction/run target/prediction/pinned
+	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" BUILD=target/kernel \
+		SETTINGS="menu again ladder teo hazard no-C6 limit table" \
+		./kernel/tests/loads/run target/prediction unbound-made unbound-apart
 	@IDLEWISE_PREDICTION="$$PWD/target/prediction" IDLEWISE_GOLDEN=rewrite $(CARGO) test --package idlewise-linux --test all prediction::
 
 # Run by hand only: it takes 20 minutes. NAMES='dns build' selects loads of kernel/tests/loads/table.

@@ -265,8 +265,8 @@ fn played_loads_are_in_the_documentation() {
     const MARKS: [&str; 2] = ["<!-- played: `make golden` -->\n", "<!-- played until here -->\n"];
     let loads = "tcp-lat wakes context-switch2 async-calls third-cpu burst-then-idle poisson periodic \
                  nearly-idle traces/c-nginx.trace.dat.xz traces/c-pingpong.trace.dat.xz \
-                 conformance/prediction/elsewhere.parquet conformance/prediction/mix.parquet \
-                 conformance/prediction/periodic.parquet conformance/prediction/rpc.parquet";
+                 conformance/prediction/pinned/elsewhere.parquet conformance/prediction/pinned/mix.parquet \
+                 conformance/prediction/pinned/periodic.parquet conformance/prediction/pinned/rpc.parquet";
     let mut line = vec!["replay", "--rank", "--played", "--json", "--machine", "spr,milan"];
     line.extend(loads.split_whitespace());
     let document: serde_json::Value = serde_json::from_str(&idlewise(&line)).unwrap();
@@ -282,7 +282,8 @@ fn played_loads_are_in_the_documentation() {
         };
         let columns = of_machine
             .flat_map(|it| ["cost_ratio", "replayed_regret_ratio"].map(|name| column(name, it)));
-        let load = of_load[0]["load"].as_str().unwrap().replace("conformance/prediction/", "");
+        let load =
+            of_load[0]["load"].as_str().unwrap().replace("conformance/prediction/pinned/", "");
         text += &format!("| `{load}` | {} |\n", columns.collect::<Vec<_>>().join(" | "));
     }
     text += "\n| | throughput, lowest | cost, 95 % interval | won/lost by 2/highest | replay regret |\n\

@@ -441,7 +441,7 @@ fn each_limit_is_in_the_sentence_once_and_decided_by_its_interval() {
 /// One candidate under which the workload stands still cost the whole advice, with a false cause.
 #[test]
 fn a_candidate_that_cannot_be_played_is_left_out_and_named() {
-    let arguments = ["advise", "conformance/prediction/rpc.parquet", "--machine", "imx93"];
+    let arguments = ["advise", "conformance/prediction/pinned/rpc.parquet", "--machine", "imx93"];
     let document = json(&[&arguments[..], &["--json"]].concat());
     let doubts = document["doubts"].to_string();
     let (_, unplayed) = doubts.split_once("cannot be played under it: ").expect(&doubts);

@@ -1,12 +1,12 @@
-//! Judges predictions by what a real kernel then did: `docs/prediction.md`'s table, from `conformance/prediction/`.
+//! Judges predictions by what a real kernel then did: `docs/prediction.md`'s tables, from `conformance/prediction/`.
 //!
 //! Each load was recorded under menu, and its workload log and idle log are here. The same load was then run under each
 //! setting on the same kernel, and what came of it is in `measured.csv`. The test predicts each of these runs from
-//! the one under menu, also by a replay that holds the timeline fixed, and writes the table.
+//! the one under menu, also by a replay that holds the timeline fixed, and writes the tables and `cases.csv`.
 //!
-//! * `IDLEWISE_GOLDEN=rewrite` writes the page's table anew. Review the diff.
-//! * `IDLEWISE_PREDICTION=FOLDER` first makes `conformance/prediction/` anew from the recordings of
-//!   `kernel/tests/prediction/run FOLDER` (`make test-prediction` does both).
+//! * `IDLEWISE_GOLDEN=rewrite` writes both anew. Review the diff.
+//! * `IDLEWISE_PREDICTION=FOLDER` first takes recordings from a folder for each set (`make test-prediction` makes them and does
+//!   both).
 
 #![allow(clippy::print_stdout, reason = "make reads what was skipped")]
 
@@ -37,8 +37,31 @@ use idlewise_trace::{IdleGap, OutputFile, OutputOptions, RecordedMachine, conver
 const RECORDED: &str = "menu";
 /// The same setting once more: what it differs by is by chance.
 const AGAIN: &str = "again";
-/// The tasks of a load have this name.
-const LOAD: &str = "load";
+/// The sets of loads, in the page's order: those that were looked at once come first.
+const SETS: [Set; 3] = [
+    Set {
+        folder: "unbound-apart",
+        meaning: "bound to no CPU, kept apart",
+        lambda: Lambda::from_1024ths(2_048),
+    },
+    Set { folder: "unbound-made", meaning: "bound to no CPU", lambda: Lambda::from_1024ths(2_048) },
+    Set { folder: "pinned", meaning: "each bound to a CPU", lambda: Lambda::QUARTER },
+];
+/// Tasks of the kernel and of the recorder, which have no part in a load: how their names begin.
+const OTHERS: [&str; 12] = [
+    "kworker",
+    "rcu_",
+    "ksoftirqd",
+    "migration",
+    "idlewise",
+    "kthreadd",
+    "kcompactd",
+    "khugepaged",
+    "jbd2",
+    "kswapd",
+    "kauditd",
+    "oom_reaper",
+];
 /// As many replicates as `idlewise predict` plays, with its seeds.
 const REPLICATE_COUNT: u64 = 5;
 /// The goal: the errors of a prediction may be this large.
@@ -54,8 +77,24 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn folder() -> PathBuf {
-    root().join("conformance/prediction")
+/// Loads of one kind.
+struct Set {
+    /// Its name, and its folder in `conformance/prediction/`.
+    folder: &'static str,
+    meaning: &'static str,
+    /// The price of delay of `hazard` when the kernel ran them, which is what its module had then by default.
+    lambda: Lambda,
+}
+
+impl Set {
+    /// What `misses.toml` calls a case.
+    fn name_of(&self, case: &Case) -> String {
+        format!("{}/{} {}", self.folder, case.load, case.change.name)
+    }
+
+    fn path(&self) -> PathBuf {
+        root().join("conformance/prediction").join(self.folder)
+    }
 }
 
 /// A change of the recorded setting.
@@ -144,13 +183,14 @@ struct Recorded {
     workload: Arc<CausedWorkload>,
     machine: Machine,
     hz: u32,
+    lambda: Lambda,
     first_at_ns: i64,
     steps: Vec<Step>,
     load_tasks: BTreeSet<u32>,
 }
 
 impl Recorded {
-    fn open(path: &Path) -> Self {
+    fn open(path: &Path, lambda: Lambda) -> Self {
         let log = WorkloadLog::open(path).expect("the workload log can be opened");
         let mut steps = Vec::new();
         log.each_group(&mut |group| steps.extend_from_slice(group))
@@ -159,11 +199,14 @@ impl Recorded {
         let workload = CausedWorkload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded);
         let workload = workload.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let names = metadata.tasks.iter().enumerate();
-        let load_tasks = names.filter(|(_, task)| task.name == LOAD).map(|(id, _)| id as u32);
+        let is_of_load = |name: &str| !OTHERS.iter().any(|other| name.starts_with(other));
+        let load_tasks = names.filter(|(_, task)| !task.is_idle && is_of_load(&task.name));
+        let load_tasks = load_tasks.map(|(id, _)| id as u32);
         Recorded {
             workload: Arc::new(workload),
             machine: metadata.machine.expect("the log has the states"),
             hz: metadata.hz.expect("the log has HZ"),
+            lambda,
             first_at_ns: metadata.first_at_ns,
             steps,
             load_tasks: load_tasks.collect(),
@@ -215,7 +258,7 @@ impl Recorded {
         let name = change.map_or(RECORDED, |change| change.name);
         let governor = change.map_or(RECORDED, |change| change.governor);
         let (machine, ..) = self.setting(name);
-        let make = || governor_named(governor, self.hz);
+        let make = || governor_named(governor, self);
         let run = |seed| {
             let mut setup = self.setup(&machine, name, &make);
             setup.tick_need = tick_need;
@@ -243,7 +286,7 @@ impl Recorded {
     }
 
     fn tick_need(&self) -> f64 {
-        let make = || governor_named(RECORDED, self.hz);
+        let make = || governor_named(RECORDED, self);
         let mut setup = self.setup(&self.machine, RECORDED, &make);
         calibrate(&self.workload, &mut setup, 1).expect("it can be played")
     }
@@ -258,7 +301,7 @@ impl Recorded {
         setting.latency_limit_ns = limit_ns;
         let mut delays_ns: BTreeMap<(u16, i64), u64> = BTreeMap::new();
         for of_cpu in gaps.chunk_by(|a, b| a.cpu == b.cpu) {
-            let governor = governor_named(change.governor, self.hz);
+            let governor = governor_named(change.governor, self);
             let governor = idlewise_sim::Boxed(governor);
             let mut lane = GovernorLane::with_observer(governor, setting, Noted::default());
             lane.replay(of_cpu);
@@ -297,10 +340,10 @@ impl Observer for Noted {
     }
 }
 
-fn governor_named(name: &str, hz: u32) -> Box<dyn Governor> {
+fn governor_named(name: &str, of: &Recorded) -> Box<dyn Governor> {
     match name {
-        "hazard" => Box::new(Hazard::new(Lambda::QUARTER)),
-        name => Box::new(resolve(name).expect("the governor exists").build(tick_period_ns(hz))),
+        "hazard" => Box::new(Hazard::new(of.lambda)),
+        name => Box::new(resolve(name).expect("the governor exists").build(tick_period_ns(of.hz))),
     }
 }
 
@@ -329,12 +372,12 @@ fn errors(of: &Figures, measured: &Figures) -> Errors {
 }
 
 impl Case {
-    fn name(&self) -> String {
-        format!("{} {}", self.load, self.change.name)
-    }
-
     fn errors(&self, of: &Figures) -> Errors {
         errors(of, &self.measured)
+    }
+
+    fn errors_of(&self, is_replay: bool) -> Errors {
+        self.errors(if is_replay { &self.replayed } else { &self.predicted })
     }
 
     fn meets(errors: &Errors) -> [bool; 3] {
@@ -381,8 +424,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-fn measured() -> Vec<(String, String, Figures)> {
-    let text = fs::read_to_string(folder().join("measured.csv")).expect("there is measured.csv");
+fn measured(folder: &Path) -> Vec<(String, String, Figures)> {
+    let text = fs::read_to_string(folder.join("measured.csv")).expect("there is measured.csv");
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some(MEASURED_HEADER));
     let row = |line: &str| {
@@ -405,15 +448,21 @@ fn gaps_of(path: &Path) -> Vec<IdleGap> {
 
 /// A load: how well it reproduces itself, how far the kernel is from itself in another run, and its cases.
 struct Judged {
+    load: String,
+    /// The recorded run and a played one.
+    queues: [Durations; 2],
+    /// The share of the steps that ran on the CPU that the kernel chose.
+    same_cpu: f64,
     reproduction: Reproduction,
     again: Option<Errors>,
     cases: Vec<Case>,
 }
 
 /// Judges all cases of a load.
-fn judge(load: &str, measured: &[(String, String, Figures)]) -> Judged {
-    let recorded = Recorded::open(&folder().join(format!("{load}.parquet")));
-    let gaps = gaps_of(&folder().join(format!("{load}-gaps.parquet")));
+fn judge(set: &Set, load: &str, measured: &[(String, String, Figures)]) -> Judged {
+    let folder = set.path();
+    let recorded = Recorded::open(&folder.join(format!("{load}.parquet")), set.lambda);
+    let gaps = gaps_of(&folder.join(format!("{load}-gaps.parquet")));
     let tick_need = recorded.tick_need();
     let base_runs = recorded.predict(None, tick_need);
     let reproduction = Reproduction::new(&Outcome::recorded(&recorded.workload), &base_runs);
@@ -436,7 +485,61 @@ fn judge(load: &str, measured: &[(String, String, Figures)]) -> Judged {
             replayed: recorded.replay(&gaps, change),
         }
     };
-    Judged { reproduction, again, cases: cases.map(case).collect() }
+    let recorded_run = Outcome::recorded(&recorded.workload);
+    let queues = [&recorded_run, &base_runs[0]].map(|run| waits_behind(&run.windows));
+    let same_cpu = same_cpu(&recorded_run.windows, &base_runs[0].windows);
+    Judged {
+        load: load.to_owned(),
+        queues,
+        same_cpu,
+        reproduction,
+        again,
+        cases: cases.map(case).collect(),
+    }
+}
+
+/// How long woken tasks waited for one that ran on their CPU and stopped.
+fn waits_behind(windows: &[Window]) -> Durations {
+    let mut order: Vec<&Window> = windows.iter().collect();
+    order.sort_unstable_by_key(|window| (window.cpu, window.run_at_ns));
+    let mut before: Vec<&Window> = Vec::new();
+    let mut waits_ns = Vec::new();
+    for window in order {
+        before.retain(|other| other.cpu == window.cpu && other.end_ns > window.due_ns);
+        let waited = before
+            .iter()
+            .any(|other| other.run_at_ns <= window.due_ns && other.end_ns <= window.run_at_ns);
+        if window.is_woken && waited {
+            waits_ns.push(window.run_at_ns - window.due_ns);
+        }
+        before.push(window);
+    }
+    waits_ns.into_iter().collect()
+}
+
+fn same_cpu(one: &[Window], other: &[Window]) -> f64 {
+    let same = one.iter().zip(other).filter(|(one, other)| one.cpu == other.cpu).count();
+    same as f64 / one.len().max(1) as f64
+}
+
+impl Judged {
+    /// Whether `predict` gives all figures. Otherwise it says that it cannot tell, or not all.
+    fn is_answered(&self) -> bool {
+        self.reproduction.vouches().tail
+    }
+}
+
+/// Judges all loads of a set.
+fn judge_all(set: &Set) -> Vec<Judged> {
+    let folder = set.path();
+    let measured = measured(&folder);
+    let mut loads: Vec<&String> = measured.iter().map(|(load, ..)| load).collect();
+    loads.dedup();
+    std::thread::scope(|scope| {
+        let judges: Vec<_> =
+            loads.iter().map(|load| scope.spawn(|| judge(set, load, &measured))).collect();
+        judges.into_iter().map(|judge| judge.join().expect("the load can be judged")).collect()
+    })
 }
 
 fn us(ns: u64) -> String {
@@ -453,135 +556,180 @@ fn errors_text(errors: &Errors) -> String {
     errors.map(percent).join("/")
 }
 
-/// What the page says of the cases.
-fn page(
-    cases: &[Case],
-    reproductions: &[(String, Reproduction, Option<Errors>)],
-    causes: &[MissCause],
-) -> String {
-    let mut out = String::new();
-    let count = |is: &dyn Fn(&Case) -> bool| cases.iter().filter(|case| is(case)).count();
-    let of_predict = |case: &Case| case.errors(&case.predicted);
-    let of_replay = |case: &Case| case.errors(&case.replayed);
-    let signs = |of: &dyn Fn(&Case) -> [Option<bool>; 3]| {
-        let all: Vec<bool> = cases.iter().flat_map(of).flatten().collect();
-        (all.iter().filter(|is_right| **is_right).count(), all.len())
+fn all_met(errors: &Errors) -> bool {
+    Case::meets(errors) == [true; 3]
+}
+
+fn share(n: usize, of: usize) -> String {
+    format!("{n} of {of} ({:.0} %)", 100.0 * n as f64 / of.max(1) as f64)
+}
+
+/// A row of the page's first table: what is counted, and of a set what `predict` and what a replay has.
+type Row<'a> = (&'a str, &'a dyn Fn(&[Judged]) -> [String; 2]);
+
+/// The page's first table: a column for each set.
+fn summary(sets: &[(&Set, Vec<Judged>)]) -> String {
+    let both = |judged: &[Judged], is: &dyn Fn(&Case, &Errors) -> bool| {
+        let cases: Vec<&Case> = judged.iter().flat_map(|of| &of.cases).collect();
+        [false, true].map(|is_replay| {
+            let met = cases.iter().filter(|case| is(case, &case.errors_of(is_replay)));
+            share(met.count(), cases.len())
+        })
     };
-    let predicted_signs = signs(&|case| case.signs(&case.predicted, &case.played_base));
-    let replayed_signs = signs(&|case| case.signs(&case.replayed, &case.base));
-    let share = |n: usize| {
-        format!("{n} of {} ({:.0} %)", cases.len(), 100.0 * n as f64 / cases.len() as f64)
-    };
-    writeln!(out, "| | predict | replay |\n| --- | --- | --- |").unwrap();
-    let all = |errors: &Errors| Case::meets(errors) == [true; 3];
-    writeln!(
-        out,
-        "| cases that meet the whole goal | {} | {} |",
-        share(count(&|case| all(&of_predict(case)))),
-        share(count(&|case| all(&of_replay(case))))
-    )
-    .unwrap();
-    // Of the others, `predict` says that it cannot tell, or not all.
-    let vouched = |case: &Case| {
-        let of_load = reproductions.iter().find(|(load, ..)| *load == case.load);
-        of_load.expect("each load was played").1.vouches()
-    };
-    let is_answered = |case: &&Case| vouched(case).tail;
-    let answered: Vec<&Case> = cases.iter().filter(is_answered).collect();
-    let met = |of: &dyn Fn(&Case) -> Errors| {
-        let count = answered.iter().filter(|case| all(&of(case))).count();
-        format!(
-            "{count} of {} ({:.0} %)",
-            answered.len(),
-            100.0 * count as f64 / answered.len() as f64
-        )
-    };
-    writeln!(
-        out,
-        "| the same, where `predict` gives all figures | {} | {} |",
-        met(&of_predict),
-        met(&of_replay)
-    )
-    .unwrap();
-    for (at, name) in
-        ["throughput within 5 %", "p50 within 10 %", "p99 within 10 %"].iter().enumerate()
-    {
-        let met = |of: &dyn Fn(&Case) -> Errors| share(count(&|case| Case::meets(&of(case))[at]));
-        writeln!(out, "| {name} | {} | {} |", met(&of_predict), met(&of_replay)).unwrap();
-    }
-    let of = |(right, all): (usize, usize)| format!("{right} of {all}");
-    writeln!(
-        out,
-        "| right sign of changes > 3 % | {} | {} |",
-        of(predicted_signs),
-        of(replayed_signs)
-    )
-    .unwrap();
-    let medians = |of: &dyn Fn(&Case) -> Errors| {
-        let one = |at: usize| median(cases.iter().map(|case| of(case)[at].abs()).collect());
-        [0, 1, 2].map(|at| format!("{:.1}", 100.0 * one(at))).join("/")
-    };
-    writeln!(
-        out,
-        "| median error: throughput/p50/p99, % | {} | {} |\n",
-        medians(&of_predict),
-        medians(&of_replay)
-    )
-    .unwrap();
-    writeln!(
-        out,
-        "| load | change | throughput, % | p50, µs | p99, µs | error of predict, % | goal |\n\
-         | --- | --- | --- | --- | --- | --- | --- |"
-    )
-    .unwrap();
-    for case in cases {
-        let Case { base, played_base, measured, predicted, .. } = case;
-        let cause = causes.iter().position(|cause| cause.cases.contains(&case.name()));
-        let goal = match cause {
-            Some(at) => format!("no ({})", at + 1),
-            None if case.meets_goal() => "yes".to_owned(),
-            None => "no".to_owned(),
+    let answered = |judged: &[Judged]| {
+        let of = |is_replay: bool| {
+            let cases: Vec<&Case> =
+                judged.iter().filter(|of| of.is_answered()).flat_map(|of| &of.cases).collect();
+            share(
+                cases.iter().filter(|case| all_met(&case.errors_of(is_replay))).count(),
+                cases.len(),
+            )
         };
-        writeln!(
-            out,
-            "| {} | {} | {}/{} | {}/{} | {}/{} | {} | {goal} |",
-            case.load,
-            case.change.name,
-            percent(measured.throughput_change(base)),
-            percent(predicted.throughput_change(played_base)),
-            us(measured.p50_ns),
-            us(predicted.p50_ns),
-            us(measured.p99_ns),
-            us(predicted.p99_ns),
-            errors_text(&of_predict(case)),
-        )
-        .unwrap();
+        [of(false), of(true)]
+    };
+    let signs = |judged: &[Judged]| {
+        let cases = || judged.iter().flat_map(|of| &of.cases);
+        let of =
+            |all: Vec<bool>| format!("{} of {}", all.iter().filter(|is| **is).count(), all.len());
+        let predicted = cases().flat_map(|case| case.signs(&case.predicted, &case.played_base));
+        let replayed = cases().flat_map(|case| case.signs(&case.replayed, &case.base));
+        [of(predicted.flatten().collect()), of(replayed.flatten().collect())]
+    };
+    let medians = |judged: &[Judged]| {
+        let cases: Vec<&Case> = judged.iter().flat_map(|of| &of.cases).collect();
+        [false, true].map(|is_replay| {
+            let one = |at: usize| {
+                median(cases.iter().map(|case| case.errors_of(is_replay)[at].abs()).collect())
+            };
+            [0, 1, 2].map(|at| format!("{:.1}", 100.0 * one(at))).join("/")
+        })
+    };
+    let middle = |judged: &[Judged]| {
+        let cases: Vec<&Case> = judged
+            .iter()
+            .filter(|of| of.reproduction.vouches().middle)
+            .flat_map(|of| &of.cases)
+            .collect();
+        [false, true].map(|is_replay| {
+            let met = |case: &&&Case| Case::meets(&case.errors_of(is_replay))[..2] == [true; 2];
+            share(cases.iter().filter(met).count(), cases.len())
+        })
+    };
+    let rows: [Row<'_>; 8] = [
+        ("whole goal", &|of| both(of, &|_, errors| all_met(errors))),
+        ("the same, where `predict` gives all figures", &answered),
+        ("throughput and p50, where it gives these", &|of| middle(of)),
+        ("throughput within 5 %", &|of| both(of, &|_, errors| Case::meets(errors)[0])),
+        ("p50 within 10 %", &|of| both(of, &|_, errors| Case::meets(errors)[1])),
+        ("p99 within 10 %", &|of| both(of, &|_, errors| Case::meets(errors)[2])),
+        ("right sign of changes > 3 %", &signs),
+        ("median error: throughput/p50/p99, %", &medians),
+    ];
+    let names: Vec<&str> = sets.iter().map(|(set, _)| set.meaning).collect();
+    let mut out = format!("| predict; replay | {} |\n|", names.join(" | "));
+    out.push_str(&" --- |".repeat(sets.len() + 1));
+    for (name, of) in rows {
+        let cells: Vec<String> = sets.iter().map(|(_, judged)| of(judged).join("; ")).collect();
+        write!(out, "\n| {name} | {} |", cells.join(" | ")).unwrap();
     }
-    writeln!(out, "\nFigures are measured/predicted, and errors throughput/p50/p99. Why predictions miss the goal:\n")
-        .unwrap();
+    out + "\n"
+}
+
+/// The page's second table: a row for each load.
+fn loads_table(sets: &[(&Set, Vec<Judged>)]) -> String {
+    let mut out = "| load | cases met | played, % | wake-ups, % | KS | the kernel again, % | same CPU, % | waits |\n\
+                   | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for (set, judged) in sets {
+        writeln!(out, "| **{}** | | | | | | | |", set.meaning).unwrap();
+        for Judged { load, reproduction, again, cases, queues, same_cpu } in judged {
+            let Reproduction { throughput_ratio, wake_count_ratio, latency, .. } = reproduction;
+            let of = [throughput_ratio, &latency.p50_ratio, &latency.p99_ratio];
+            let of = of.map(|ratio| percent(ratio - 1.0)).join("/");
+            let refused = match reproduction.vouches() {
+                Vouched { middle: false, .. } => " (refused)",
+                Vouched { tail: false, .. } => " (no tail)",
+                _ => "",
+            };
+            let met = cases.iter().filter(|case| case.meets_goal()).count();
+            let again = again.as_ref().map_or_else(String::new, errors_text);
+            writeln!(
+                out,
+                "| {load}{refused} | {met} of {} | {of} | {} | {:.2} | {again} | {:.0} | {} |",
+                cases.len(),
+                percent(wake_count_ratio - 1.0),
+                latency.distance,
+                100.0 * same_cpu,
+                queues.each_ref().map(wait_text).join("; ")
+            )
+            .unwrap();
+        }
+    }
+    out
+}
+
+fn wait_text(waits: &Durations) -> String {
+    let at = |share| us(waits.at(share).unwrap_or(0));
+    format!("{} {}/{}", waits.count(), at(0.5), at(0.99))
+}
+
+/// Why cases miss the goal.
+fn causes_list(causes: &[MissCause]) -> String {
+    let mut out = String::new();
     for (at, cause) in causes.iter().enumerate() {
         let of = if cause.cases.len() == 1 { "case" } else { "cases" };
         writeln!(out, "{}. {} ({} {of}.)", at + 1, cause.why.trim(), cause.cases.len()).unwrap();
     }
-    let changes = CHANGES.iter().map(|Change { name, meaning, .. }| format!("{name} ({meaning})"));
-    let changes: Vec<String> = changes.collect();
-    writeln!(out, "\nThe changes: {}.", changes.join(", ")).unwrap();
-    writeln!(out, "\nHow close each load comes to its own recording when it is played (throughput/p50/p99, and KS of its wake-ups), and how close the kernel comes in a second run under the same setting:\n").unwrap();
-    writeln!(out, "| load | played, % | KS | the kernel again, % |\n| --- | --- | --- | --- |")
-        .unwrap();
-    for (load, reproduction, again) in reproductions {
-        let Reproduction { throughput_ratio, latency, .. } = reproduction;
-        let of = [throughput_ratio, &latency.p50_ratio, &latency.p99_ratio];
-        let of = of.map(|ratio| percent(ratio - 1.0)).join("/");
-        let refused = match reproduction.vouches() {
-            Vouched { middle: false, .. } => " (refused)",
-            Vouched { tail: false, .. } => " (only throughput and p50 given)",
-            _ => "",
-        };
-        let again = again.as_ref().map_or_else(String::new, errors_text);
-        writeln!(out, "| {load}{refused} | {of} | {:.2} | {again} |", latency.distance).unwrap();
+    out
+}
+
+/// `cases.csv`: each case, with the cause if it misses the goal.
+fn cases_csv(sets: &[(&Set, Vec<Judged>)], causes: &[MissCause]) -> String {
+    let mut out =
+        "set,load,change,measured_throughput_change_percent,predicted_throughput_change_percent,\
+        measured_p50_us,predicted_p50_us,measured_p99_us,predicted_p99_us,throughput_error_percent,\
+        p50_error_percent,p99_error_percent,meets_goal,cause\n"
+            .to_owned();
+    for (set, judged) in sets {
+        for case in judged.iter().flat_map(|of| &of.cases) {
+            let Case { base, played_base, measured, predicted, .. } = case;
+            let name = set.name_of(case);
+            let cause = causes.iter().position(|cause| cause.cases.contains(&name));
+            let cause = cause.map_or_else(String::new, |at| (at + 1).to_string());
+            writeln!(
+                out,
+                "{},{},{},{},{},{},{},{},{},{},{},{cause}",
+                set.folder,
+                case.load,
+                case.change.name,
+                percent(measured.throughput_change(base)),
+                percent(predicted.throughput_change(played_base)),
+                us(measured.p50_ns),
+                us(predicted.p50_ns),
+                us(measured.p99_ns),
+                us(predicted.p99_ns),
+                case.errors(predicted).map(percent).join(","),
+                case.meets_goal(),
+            )
+            .unwrap();
+        }
     }
     out
+}
+
+/// What the page says.
+fn page(sets: &[(&Set, Vec<Judged>)], causes: &[MissCause]) -> String {
+    let changes = CHANGES.iter().map(|Change { name, meaning, .. }| format!("{name} ({meaning})"));
+    let changes: Vec<String> = changes.collect();
+    format!(
+        "{}\nPlayed under the recorded setting: errors of throughput/p50/p99, number of wake-ups, and KS of their latencies; \
+         how close the kernel comes in a second run; how many steps ran on the CPU that the kernel chose; and how often \
+         woken tasks waited behind another, and how long (p50/p99, µs), in the kernel; played.\n\n{}\nWhy predictions miss the goal:\n\n{}\nThe changes: {}.\n",
+        summary(sets),
+        loads_table(sets),
+        causes_list(causes),
+        changes.join(", ")
+    )
 }
 
 /// Why some cases miss the goal: a row of `misses.toml`.
@@ -591,7 +739,8 @@ struct MissCause {
 }
 
 fn miss_causes() -> Vec<MissCause> {
-    let text = fs::read_to_string(folder().join("misses.toml")).expect("there is misses.toml");
+    let text = fs::read_to_string(root().join("conformance/prediction/misses.toml"))
+        .expect("there is misses.toml");
     let table: toml::Table = text.parse().expect("misses.toml is TOML");
     let causes = table.get("cause").and_then(toml::Value::as_array).expect("it has causes");
     let cause = |cause: &toml::Value| {
@@ -609,77 +758,88 @@ fn rewrites() -> bool {
 #[test]
 fn predictions_are_as_near_to_what_a_kernel_did_as_the_page_says() {
     if let Some(recordings) = std::env::var_os("IDLEWISE_PREDICTION") {
-        take_recordings(Path::new(&recordings));
+        for set in &SETS {
+            take_recordings(set, Path::new(&recordings));
+        }
     }
-    let measured = measured();
-    let mut loads: Vec<String> = measured.iter().map(|(load, ..)| load.clone()).collect();
-    loads.dedup();
-    let judged: Vec<Judged> = std::thread::scope(|scope| {
-        let judges = loads.iter().map(|load| scope.spawn(|| judge(load, &measured)));
-        let judges: Vec<_> = judges.collect();
-        judges.into_iter().map(|judge| judge.join().expect("the load can be judged")).collect()
-    });
-    let mut cases = Vec::new();
-    let mut reproductions = Vec::new();
-    for (load, Judged { reproduction, again, cases: of_load }) in loads.iter().zip(judged) {
-        reproductions.push((load.clone(), reproduction, again));
-        cases.extend(of_load);
-    }
-    assert!(cases.len() >= 40, "{}", cases.len());
+    let sets: Vec<(&Set, Vec<Judged>)> = SETS.iter().map(|set| (set, judge_all(set))).collect();
+    let all: Vec<(&Set, &Case)> = sets
+        .iter()
+        .flat_map(|(set, judged)| judged.iter().flat_map(|of| &of.cases).map(|case| (*set, case)))
+        .collect();
+    assert!(all.len() >= 120, "{}", all.len());
     let causes = miss_causes();
-    let found = page(&cases, &reproductions, &causes);
+    let found = page(&sets, &causes);
     let path = root().join("docs/prediction.md");
     let text = fs::read_to_string(&path).expect("there is a page");
     let (before, rest) = text.split_once(BEGIN).expect("the page has the mark of a beginning");
     let (expected, after) = rest.split_once(END).expect("the page has the mark of an end");
+    let cases_path = root().join("conformance/prediction/cases.csv");
+    let cases = cases_csv(&sets, &causes);
     if rewrites() {
         fs::write(&path, format!("{before}{BEGIN}{found}{END}{after}")).expect("it can be written");
+        fs::write(&cases_path, &cases).expect("it can be written");
     } else {
         assert!(
             expected == found,
             "docs/prediction.md is not what the test finds; IDLEWISE_GOLDEN=rewrite rewrites it\n{found}"
         );
+        let expected = fs::read_to_string(&cases_path).expect("there is cases.csv");
+        assert!(expected == cases, "cases.csv is not what the test finds\n{cases}");
     }
     // Each miss is explained, and nothing else is.
-    let missed: BTreeSet<String> =
-        cases.iter().filter(|case| !case.meets_goal()).map(Case::name).collect();
+    let missed: BTreeSet<String> = all
+        .iter()
+        .filter(|(_, case)| !case.meets_goal())
+        .map(|(set, case)| set.name_of(case))
+        .collect();
     let mut explained = BTreeSet::new();
     for name in causes.iter().flat_map(|cause| &cause.cases) {
         assert!(explained.insert(name.clone()), "{name}: explained twice");
     }
-    let between = cases.iter().filter(|case| !case.meets_goal() && case.is_between_modes());
-    let between: Vec<String> = between.map(Case::name).collect();
+    let between = all.iter().filter(|(_, case)| !case.meets_goal() && case.is_between_modes());
+    let between: Vec<String> = between.map(|(set, case)| set.name_of(case)).collect();
     assert_eq!(
         explained, missed,
         "misses.toml and the misses; right but for two kinds of wake-ups: {between:?}"
     );
 }
 
-/// Makes `conformance/prediction/` anew, except for the explanations.
-fn take_recordings(recordings: &Path) {
+/// Makes a set's folder anew from its recordings, if there are any.
+fn take_recordings(set: &Set, recordings: &Path) {
+    let (folder, recordings) = (set.path(), recordings.join(set.folder));
+    if !recordings.exists() {
+        println!("SKIPPED: {}: there are no recordings", set.folder);
+        return;
+    }
     let plan = fs::read_to_string(recordings.join("plan")).expect("the recordings have their plan");
     let mut rows = vec![MEASURED_HEADER.to_owned()];
+    fs::create_dir_all(&folder).expect("the folder can be made");
     for line in plan.lines().filter_map(|line| line.strip_prefix("load ")) {
         let mut words = line.split_whitespace();
         let load = words.next().expect("a load has a name");
         let settings = words.skip(1);
         for setting in settings {
-            let path = recordings.join(format!("{load}-{setting}.dat"));
+            // loads/run's recordings under menu are also those of recordings/causes.
+            let names = [format!("{load}-{setting}.dat"), format!("{load}.dat")];
+            let mut paths = names.map(|name| recordings.join(name)).into_iter();
+            let path = paths.find(|path| path.exists() || setting != RECORDED);
+            let path = path.unwrap_or_default();
             if !path.exists() {
                 println!("SKIPPED: {load} {setting}: the kernel does not have it");
                 continue;
             }
             let kept = setting == RECORDED;
             let scratch = || Path::new(env!("CARGO_TARGET_TMPDIR")).join("prediction.parquet");
-            let log = if kept { folder().join(format!("{load}.parquet")) } else { scratch() };
+            let log = if kept { folder.join(format!("{load}.parquet")) } else { scratch() };
             write_steps(&path, &log);
             if kept {
-                write_gaps(&path, &folder().join(format!("{load}-gaps.parquet")));
+                write_gaps(&path, &folder.join(format!("{load}-gaps.parquet")));
             }
-            rows.push(Recorded::open(&log).measured().row(load, setting));
+            rows.push(Recorded::open(&log, set.lambda).measured().row(load, setting));
         }
     }
-    fs::write(folder().join("measured.csv"), rows.join("\n") + "\n").expect("it can be written");
+    fs::write(folder.join("measured.csv"), rows.join("\n") + "\n").expect("it can be written");
 }
 
 fn recording(path: &Path, purpose: Purpose) -> Box<dyn Recording> {

@@ -10,32 +10,13 @@
 //! | of the recording | in the run |
 //! | --- | --- |
 //! | what a step runs, and where in it others are woken or timers are armed | the same |
-//! | which wake-up a step waits for | the same one, whatever else comes first |
-//! | the CPU of each step | the same |
-//! | whether a woken task takes the CPU from the task that runs there | the same; what most did, where none ran |
+//! | which wake-up a step waits for | the same one, whatever else comes first; of a task that serves whoever comes, the first |
+//! | the CPU of each step | the same for a task that seems to be bound to it; otherwise as Linux chooses (`simulate/place.rs`) |
+//! | which task of a CPU runs next | as Linux chooses (`simulate/run_queue.rs`); a task that always took the CPU from others, or never, does so again |
 //! | a timer | as long after it was armed; a point in time at that point |
 //! | the kernel's own timers, which wake no task | at their times: governors look at when the next one is due |
 //! | an arrival from outside | [`Arrivals`]: at its time, or as long after the task began to wait |
 //! | how long a woken task waits for a CPU | follows from the idle state that the CPU is in, and from what runs there |
-//!
-//! # The costs of a wake-up
-//!
-//! A recorded wake-up took some time until the task ran. Part of it is the idle state's exit latency, which another
-//! state changes. The rest (delivery, the kernel's work, the switch) is its **rest**, which stays as it was. The
-//! exit latency of a state is what the recording shows of it: the tenth percentile of the wake-ups that found
-//! their CPU in it, less that of wake-ups that found a CPU running and did not wait behind its task; but no more than the table says, and
-//! the table's where there are fewer than [`SHOWN_COUNT_MIN`]. So with the recorded states each wake-up takes as long as
-//! recorded, except where it took less than the state's exit latency.
-//! A wake-up that finds its CPU in another state than in the recording has the rest of usual ones that find it so.
-//! A task that waits behind another one has no rest: the wait follows from the run, and the switch is in the other
-//! one's time. A task whose data is there before it waits is not woken at all.
-//! Until an idle CPU learns of another one's wake-up, it stays idle. That is part of the stay from which its governor
-//! learns. The time that a CPU takes to go idle is not.
-//! A task that is woken on the CPU that it then runs on has no rest: until the switch the other one runs, and what
-//! the wake-up costs is in that one's time.
-//!
-//! A log that a simulated machine wrote has no rests: the same machine adds the same costs again
-//! ([`Costs::Machine`]), and the run is the recorded one to the nanosecond.
 //!
 //! # What governors know when a run begins
 //!
@@ -51,34 +32,40 @@
 //! # Known limitations
 //!
 //! What the log cannot know is missing here too (see [`idlewise_trace::causes`]): waits that did not happen because the
-//! data was there in time, timeouts that did not expire, interrupts that woke nobody. Run queues are
-//! simpler than Linux's: a woken task runs before those whose turn is over, takes the CPU from a task if an interrupt wakes it, and
-//! ticks make tasks take turns. Priorities and shares of CPU time are not known. No task runs faster or slower than recorded: caches, SMT and
-//! frequency are those of the recording.
+//! data was there in time, timeouts that did not expire, interrupts that woke nobody. So a step that served several items
+//! at once always does. Which tasks are bound to CPUs is guessed, and all have one weight. Kernels before 6.6 are played
+//! with the rules of 6.12. No task runs faster or slower than recorded: caches, SMT and frequency are those of the recording.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `calibrate.rs` | [`calibrate`]: what the recording does not show |
+//! | `costs.rs` | what a wake-up costs, besides and with the exit latency |
+//! | `tasks.rs` | what the recording shows of its tasks: which are bound, which serve several others, which take CPUs |
+//! | `timers.rs` | the kernel's timers and ticks |
 //! | `mod.rs` | [`CausedWorkload`]: a log, ready to be played; [`play`] |
 //! | `player.rs` | the tasks and arrivals as programs of the simulated machine |
 //! | `outcome.rs` | [`Outcome`]: what a run did to the workload; [`Reproduction`] |
 
 mod calibrate;
+mod costs;
 mod outcome;
 mod player;
+mod tasks;
+mod timers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use idlewise_core::tick_period_ns;
 use idlewise_trace::causes::{Cause, Step, StepEnd, WorkloadMetadata};
 
 use crate::simulate::{
-    Found, Hardware, Load, NextTimer, Quantiles, Setup, SimulationError, Spawn, simulate,
+    Hardware, Load, NextTimer, Scheduler, Setup, SimulationError, Spawn, Urgency, simulate,
     simulate_after,
 };
 use crate::{Machine, MachineError};
 use player::{ArrivalSource, Ledger, Player};
+use tasks::{find_answers, free_tasks, serving_tasks, usual_preemption_ns};
+use timers::tick_phases_ns;
 
 pub use calibrate::calibrate;
 pub use outcome::{
@@ -88,8 +75,6 @@ pub use outcome::{
 
 /// With fewer wake-ups than this from a state, the recording does not show its exit latency.
 pub const SHOWN_COUNT_MIN: usize = 20;
-/// Shorter exits are lost among what else a wake-up takes.
-const DOUBTFUL_EXIT_MIN_NS: u64 = 10_000;
 /// So many steps for each CPU are played before a run, so that governors have a history.
 pub const HISTORY_STEP_COUNT: usize = 250;
 /// A CPU without a timer of the kernel's own in the recording has one so long after its end: some come every second.
@@ -198,22 +183,13 @@ struct Played {
     idle_state: Option<u8>,
     /// A task on the same CPU wakes it, so the CPU goes from a task to this one.
     takes_over: bool,
-    /// It takes the CPU from a task that runs there when an interrupt wakes it.
-    preempts: bool,
     /// A task on another CPU wakes it.
     is_remote: bool,
+    /// A timer makes it due, which a step armed.
+    is_by_timer: bool,
     /// What the wake-up costs besides the exit latency, if it finds the CPU as it did in the recording.
     rest_ns: u64,
     end: StepEnd,
-}
-
-/// The tasks that a step met on its CPU in the recording.
-#[derive(Clone, Copy, Debug, Default)]
-struct Others {
-    /// One stopped between the wake-up and the step, so the step waited for it.
-    were_ahead: bool,
-    /// Whether one that ran at the wake-up went on after the step; `None` if none ran.
-    ran_on: Option<bool>,
 }
 
 /// How what a step waits for comes.
@@ -245,6 +221,9 @@ struct Act {
     delay_ns: Option<u64>,
     /// The woken task took the CPU from the one that woke it, so much later.
     preempts_after_ns: Option<u64>,
+    /// The step that this answers, which woke nobody because the task was at work. It must end before the task goes on from
+    /// what it did before this.
+    answers: Option<u32>,
 }
 
 /// A workload log, ready to be played.
@@ -252,6 +231,12 @@ pub struct CausedWorkload {
     steps: Vec<Played>,
     /// The steps of each task: the first, and the one after the last.
     tasks: Vec<(u32, u32)>,
+    /// Whether a woken task takes the CPU from another.
+    urgencies: Vec<Urgency>,
+    /// Whether a task may run on any CPU.
+    is_free: Vec<bool>,
+    /// Whether a task serves whoever comes first, as a server with several clients does.
+    serves: Vec<bool>,
     acts: Vec<Act>,
     /// The first act of each step.
     first_acts: Vec<u32>,
@@ -271,6 +256,10 @@ pub struct CausedWorkload {
     delivery_ns: u64,
     /// From when a CPU has nothing to run until it enters an idle state.
     idle_entry_ns: u64,
+    /// Whether CPUs that had nothing to do took tasks that waited for another.
+    takes_waiting: bool,
+    /// How long after a wake-up the woken task takes the waker's CPU, if it does.
+    usual_preemption_ns: u64,
     /// What is left of usual wake-ups after the exit latency, by whether another CPU wakes and by what they find.
     usual_rests_ns: BTreeMap<(bool, Option<u8>), u64>,
 }
@@ -286,30 +275,6 @@ fn of_tasks<'a>(
     steps: &'a [Step],
 ) -> impl Iterator<Item = &'a Step> {
     steps.iter().filter(|step| !metadata.tasks[step.task as usize].is_idle)
-}
-
-/// By CPU: when the kernel's own timers are due, and which timer is next from when on, those of played tasks aside.
-fn timers(metadata: &WorkloadMetadata, steps: &[Step]) -> (Vec<Vec<u64>>, Vec<Vec<NextTimer>>) {
-    let cpu_count = metadata.cpu_count as usize;
-    let mut kernel_timers_ns = vec![Vec::new(); cpu_count];
-    let mut known_timers = vec![Vec::new(); cpu_count];
-    // Timers of played tasks are armed in the run.
-    let by_timer = of_tasks(metadata, steps)
-        .filter(|step| matches!(step.cause, Cause::Timer { .. } | Cause::Absolute));
-    let due_for_tasks: BTreeSet<u64> =
-        by_timer.map(|step| since(metadata, step.due_at_ns)).collect();
-    for step in steps.iter().filter(|step| metadata.tasks[step.task as usize].is_idle) {
-        let (cpu, at_ns) = (usize::from(step.cpu), since(metadata, step.due_at_ns));
-        match step.cause {
-            Cause::NextTimer { delay_ns } => {
-                let due_ns = at_ns.saturating_add(delay_ns);
-                let is_of_task = due_for_tasks.contains(&due_ns);
-                known_timers[cpu].push((NextTimer { from_ns: at_ns, due_ns }, is_of_task));
-            }
-            _ => kernel_timers_ns[cpu].push(at_ns),
-        }
-    }
-    (kernel_timers_ns, known_timers.into_iter().map(without_tasks).collect())
 }
 
 /// The played steps of each task: the first, and the one after the last.
@@ -355,8 +320,8 @@ fn played(
             run_ns: step.run_ns,
             idle_state: step.idle_state,
             takes_over: false,
-            preempts: true,
             is_remote: false,
+            is_by_timer: matches!(step.cause, Cause::Timer { .. }),
             rest_ns: 0,
             end: step.end,
         });
@@ -396,6 +361,7 @@ fn act(step: &Step, id: u32, tasks: &[(u32, u32)], recorded_ns: (u64, u64)) -> O
         target: id,
         delay_ns,
         preempts_after_ns: None,
+        answers: None,
     })
 }
 
@@ -435,7 +401,7 @@ impl CausedWorkload {
     ) -> Result<Self, PredictError> {
         refuse(metadata, steps)?;
         let span_ns = metadata.last_at_ns.abs_diff(metadata.first_at_ns);
-        let (mut kernel_timers_ns, next_timers) = timers(metadata, steps);
+        let (mut kernel_timers_ns, next_timers) = timers::timers(metadata, steps);
         let lacks_timer =
             |timers_ns: &&mut Vec<u64>| timers_ns.is_empty() && costs == Costs::Recorded;
         for timers_ns in kernel_timers_ns.iter_mut().filter(lacks_timer) {
@@ -449,8 +415,20 @@ impl CausedWorkload {
             let is_remote = steps[act.target as usize].is_remote;
             (act.step, act.offset_ns, act.recorded_ns.0, is_remote, *act)
         });
+        if costs == Costs::Recorded {
+            find_answers(&steps, &tasks, &mut acts);
+        }
         let first_acts = first_acts(&acts, steps.len());
+        let is_free = match costs {
+            Costs::Recorded => free_tasks(metadata, &steps, &tasks),
+            Costs::Machine => vec![false; tasks.len()],
+        };
         let mut workload = CausedWorkload {
+            takes_waiting: true,
+            usual_preemption_ns: usual_preemption_ns(&acts),
+            urgencies: vec![Urgency::Usual; tasks.len()],
+            is_free,
+            serves: serving_tasks(&steps, &tasks, &acts, costs),
             steps,
             tasks,
             acts,
@@ -541,184 +519,6 @@ impl CausedWorkload {
         &self.shown_exits_ns
     }
 
-    /// States that the recording shows to be left in less than a tenth of what its machine's table says, with both: index,
-    /// shown, table. Something else that delays wake-ups of running CPUs may hide the exit. A run of the recorded states
-    /// does not tell, since exit and rest add up to what was recorded; on other states it would be wrong.
-    pub fn doubtful_exits_ns(&self, recorded: &Machine) -> Vec<(usize, u64, u64)> {
-        let table_ns = recorded.exit_latencies_ns();
-        let doubtful = self.shown_exits_ns.iter().filter_map(|(&state, &shown_ns)| {
-            let state = usize::from(state);
-            let table_ns = *table_ns.get(state)?;
-            let is_doubtful = table_ns >= DOUBTFUL_EXIT_MIN_NS && shown_ns * 10 < table_ns;
-            is_doubtful.then_some((state, shown_ns, table_ns))
-        });
-        doubtful.collect()
-    }
-
-    /// Splits each recorded wake-up into how long the CPU takes to learn of it, the idle state's exit latency, and the
-    /// rest.
-    fn find_rests(&mut self, metadata: &WorkloadMetadata) {
-        let machine = metadata.machine.as_ref();
-        let table_ns = machine.map_or_else(Vec::new, Machine::exit_latencies_ns);
-        let mut all: BTreeMap<Option<u8>, Vec<u64>> = BTreeMap::new();
-        let mut by_kind: BTreeMap<(bool, Option<u8>), Vec<u64>> = BTreeMap::new();
-        let others = self.others();
-        // What waits behind a task shows how long that ran.
-        let is_shown = |(step, others): &(&Played, &Others)| {
-            step.is_woken() && !(step.idle_state.is_none() && others.were_ahead)
-        };
-        for (step, _) in self.steps.iter().zip(&others).filter(is_shown) {
-            all.entry(step.idle_state).or_default().push(step.latency_ns());
-            by_kind.entry((step.is_remote, step.idle_state)).or_default().push(step.latency_ns());
-        }
-        let low_ns = |latencies_ns: &mut Vec<u64>| {
-            let place = latencies_ns.len() / 10;
-            let is_shown = latencies_ns.len() >= SHOWN_COUNT_MIN;
-            is_shown.then(|| *latencies_ns.select_nth_unstable(place).1)
-        };
-        let lows = all.iter_mut().filter_map(|(state, all_ns)| Some((*state, low_ns(all_ns)?)));
-        let mut lows_ns: BTreeMap<Option<u8>, u64> = lows.collect();
-        let busy_ns = lows_ns.remove(&None);
-        // Without wake-ups of running CPUs, those from the shallowest state show it, less what the table says.
-        let shallow_ns = || {
-            let (state, low_ns) = lows_ns.first_key_value()?;
-            let table_ns = table_ns.get(usize::from((*state)?)).copied().unwrap_or(0);
-            Some(low_ns.saturating_sub(table_ns))
-        };
-        let usual_ns = busy_ns.or_else(shallow_ns).unwrap_or(0);
-        let mut deepest_ns = 0;
-        for (state, low_ns) in lows_ns {
-            let Some(state) = state else { continue };
-            // A deeper state takes no less than a shallower one, and none takes more than the table says: what is
-            // above that stays in the wake-ups' rests.
-            deepest_ns = low_ns.saturating_sub(usual_ns).max(deepest_ns);
-            let table_ns = table_ns.get(usize::from(state)).copied().unwrap_or(u64::MAX);
-            self.shown_exits_ns.insert(state, deepest_ns.min(table_ns));
-        }
-        self.idle_entry_ns = metadata.idle_entry_ns.unwrap_or(0);
-        let is_polling = |state: u8| {
-            let state = machine.and_then(|machine| machine.states.get(usize::from(state)));
-            state.is_some_and(|state| state.idle().is_polling)
-        };
-        // A polling CPU sees the wake-up itself.
-        let told = metadata.left_after_ns.iter().filter(|(state, _)| !is_polling(**state));
-        let deliveries_ns = told.filter_map(|(state, left_ns)| {
-            Some(left_ns.saturating_sub(*self.shown_exits_ns.get(state)?))
-        });
-        let told_ns = deliveries_ns.min().unwrap_or(0);
-        // What the log tells is the median, which contains what else delays interrupts. The fastest wake-ups bound it.
-        let lows = by_kind.iter_mut().filter(|((is_remote, _), _)| *is_remote);
-        let bounds_ns = lows.filter_map(|((_, state), latencies_ns)| {
-            let state = state.filter(|state| !is_polling(*state))?;
-            let exit_ns = self.shown_exits_ns.get(&state)?;
-            Some(low_ns(latencies_ns)?.saturating_sub(*exit_ns))
-        });
-        self.delivery_ns = bounds_ns.min().unwrap_or(0).min(told_ns);
-        let delivery_ns = |is_remote: bool, state: u8| {
-            if is_remote && !is_polling(state) { self.delivery_ns } else { 0 }
-        };
-        for ((is_remote, state), latencies_ns) in &mut by_kind {
-            let Some(low_ns) = low_ns(latencies_ns) else { continue };
-            let known_ns = state.map_or(0, |state| {
-                let exit_ns = self.shown_exits_ns.get(&state).copied().unwrap_or(0);
-                exit_ns + delivery_ns(*is_remote, state)
-            });
-            self.usual_rests_ns.insert((*is_remote, *state), low_ns.saturating_sub(known_ns));
-        }
-        let mut rests_ns = Vec::with_capacity(self.steps.len());
-        for step in &self.steps {
-            let latency_ns = step.latency_ns();
-            let rest_ns = match step.idle_state {
-                Some(state) => {
-                    let shown_ns = self.shown_exits_ns.get(&state).copied();
-                    let exit_ns = shown_ns.unwrap_or(latency_ns.saturating_sub(usual_ns));
-                    latency_ns.saturating_sub(exit_ns + delivery_ns(step.is_remote, state))
-                }
-                None => {
-                    let of_kind_ns = self.usual_rests_ns.get(&(step.is_remote, None)).copied();
-                    latency_ns.min(of_kind_ns.unwrap_or(usual_ns))
-                }
-            };
-            rests_ns.push(if step.is_woken() { rest_ns } else { 0 });
-        }
-        for (step, rest_ns) in self.steps.iter_mut().zip(rests_ns) {
-            step.rest_ns = rest_ns;
-        }
-        self.find_preemptions(&others, 2 * usual_ns);
-    }
-
-    /// What a wake-up costs in the run besides the exit latency. A wake-up that finds its CPU otherwise than it did in
-    /// the recording costs as much more or less as usual ones do.
-    fn rest_ns(&self, step: usize, found: Found) -> u64 {
-        let step = &self.steps[step];
-        let state = match found {
-            Found::Ready if step.arrival == Arrival::AtOnce => return step.rest_ns,
-            // The switch is in the time of the task that it waits for.
-            Found::Ready | Found::Behind => return 0,
-            Found::Running => None,
-            Found::Idle(state) => u8::try_from(state).ok(),
-        };
-        if state == step.idle_state || step.takes_over {
-            return step.rest_ns;
-        }
-        let usual_ns = |state| self.usual_rests_ns.get(&(step.is_remote, state));
-        match (usual_ns(state), usual_ns(step.idle_state)) {
-            (Some(usual_ns), Some(recorded_ns)) => {
-                (step.rest_ns + usual_ns).saturating_sub(*recorded_ns)
-            }
-            _ => step.rest_ns,
-        }
-    }
-
-    /// The tasks that each step met on its CPU.
-    fn others(&self) -> Vec<Others> {
-        let steps = &self.steps;
-        let of = |id: u32| &steps[id as usize];
-        let mut order: Vec<u32> = (0..steps.len() as u32).collect();
-        order.sort_unstable_by_key(|&id| (of(id).cpu, of(id).recorded_run_at_ns, id));
-        let mut met = vec![Others::default(); steps.len()];
-        let mut before: Vec<u32> = Vec::new();
-        for (place, &id) in order.iter().enumerate() {
-            let step = of(id);
-            if place > 0 && of(order[place - 1]).cpu != step.cpu {
-                before.clear();
-            }
-            before.retain(|&other| of(other).recorded_end_ns > step.due_ns);
-            let has_ended = |other: u32| of(other).recorded_end_ns <= step.recorded_run_at_ns;
-            let ran = before.iter().filter(|&&other| of(other).recorded_run_at_ns <= step.due_ns);
-            met[id as usize] = Others {
-                were_ahead: before.iter().any(|&other| has_ended(other)),
-                ran_on: ran.map(|&other| !has_ended(other)).reduce(|one, other| one || other),
-            };
-            before.push(id);
-        }
-        met
-    }
-
-    /// Finds which wake-ups took the CPU from a task that ran there. One that does, does it within `soon_ns`.
-    fn find_preemptions(&mut self, others: &[Others], soon_ns: u64) {
-        let preempts = |(step, others): (&Played, &Others)| {
-            let ran_on = others.ran_on.filter(|_| step.is_woken())?;
-            Some(ran_on && step.latency_ns() <= soon_ns)
-        };
-        let known: Vec<Option<bool>> = self.steps.iter().zip(others).map(preempts).collect();
-        let is_known = known.iter().flatten().count();
-        let preempting = known.iter().flatten().filter(|&&preempts| preempts).count();
-        let most_do = 2 * preempting >= is_known;
-        for (step, known) in self.steps.iter_mut().zip(known) {
-            step.preempts = known.unwrap_or(most_do);
-        }
-    }
-
-    /// The exit latencies to simulate: what the recording shows. States that it does not show have the table's.
-    pub fn exit_quantiles(&self, machine: &Machine) -> BTreeMap<usize, Quantiles> {
-        let shown = self.shown_exits_ns.iter().filter_map(|(&state, &exit_ns)| {
-            let quantiles = Quantiles::new(&[(0.0, exit_ns), (1.0, exit_ns)])?;
-            Some((usize::from(state), quantiles))
-        });
-        shown.filter(|(state, _)| *state < machine.states.len()).collect()
-    }
-
     /// The hardware for recorded costs: nothing costs anything but what the log has.
     pub fn hardware(&self, machine: &Machine) -> Hardware {
         Hardware {
@@ -779,47 +579,6 @@ fn refuse(metadata: &WorkloadMetadata, steps: &[Step]) -> Result<(), PredictErro
     Ok(())
 }
 
-/// The next timers of a CPU but for those of played tasks, which are armed in the run. Where a task's was next, the one
-/// behind it is that known before, if it is due later; otherwise it was cancelled, and it is the one known after.
-fn without_tasks(known: Vec<(NextTimer, bool)>) -> Vec<NextTimer> {
-    let mut kept: Vec<NextTimer> = Vec::with_capacity(known.len());
-    let mut after = None;
-    // Backwards: what is known after each one of a task.
-    let mut behind = vec![None; known.len()];
-    for (place, &(timer, is_of_task)) in known.iter().enumerate().rev() {
-        match is_of_task {
-            true => behind[place] = after.filter(|&due_ns| due_ns >= timer.due_ns),
-            false => after = Some(timer.due_ns),
-        }
-    }
-    let mut before = None;
-    for ((timer, is_of_task), behind) in known.into_iter().zip(behind) {
-        if !is_of_task {
-            before = Some(timer.due_ns);
-            kept.push(timer);
-            continue;
-        }
-        let Some(due_ns) = before.filter(|&due_ns| due_ns >= timer.due_ns).or(behind) else {
-            continue;
-        };
-        before = Some(due_ns);
-        if kept.last().is_none_or(|last| last.due_ns != due_ns) {
-            kept.push(NextTimer { due_ns, ..timer });
-        }
-    }
-    kept
-}
-
-/// When each CPU ticks first, after the beginning.
-fn tick_phases_ns(metadata: &WorkloadMetadata) -> Vec<u64> {
-    let Some(period_ns) = metadata.hz.map(|hz| i64::from(tick_period_ns(hz))) else {
-        return Vec::new();
-    };
-    let since_ns =
-        |phase_ns: &i64| (phase_ns - metadata.first_at_ns % period_ns).rem_euclid(period_ns);
-    metadata.tick_phases_ns.iter().map(|phase_ns| since_ns(phase_ns) as u64).collect()
-}
-
 /// Plays a workload. The setup's hardware must have as many CPUs as the workload needs.
 ///
 /// # Errors
@@ -835,7 +594,14 @@ pub fn play(
     setup.next_timers = workload.next_timers.clone();
     setup.kernel_timers_span_ns = workload.span_ns.saturating_add(UNSEEN_TIMER_NS);
     setup.tick_phases_ns = workload.tick_phases_ns.clone();
-    setup.wakes_preempt = workload.costs == Costs::Recorded;
+    if workload.costs == Costs::Recorded {
+        setup.scheduler = match Scheduler::linux(workload.cpu_count) {
+            Scheduler::Deadlines { slice_ns, .. } => {
+                Scheduler::Deadlines { slice_ns, takes_waiting: workload.takes_waiting }
+            }
+            turns @ Scheduler::Turns => turns,
+        };
+    }
     let limit_ns = workload.span_ns.saturating_mul(LONGER_MAX).saturating_add(LONGER_BY_NS);
     let (ledger, load) = load(workload);
     let report = match workload.history_step_count() {
@@ -853,7 +619,8 @@ fn load(workload: &Arc<CausedWorkload>) -> (Arc<Ledger>, Load) {
     let ledger = Arc::new(Ledger::new(workload.steps.len()));
     let tasks = (0..workload.tasks.len()).map(|task| {
         let program = Player::new(workload.clone(), ledger.clone(), task);
-        Spawn::pinned(program.first_cpu(), program)
+        let is_pinned = program.is_pinned();
+        Spawn { is_pinned, ..Spawn::pinned(program.first_cpu(), program) }
     });
     let tasks: Vec<Spawn> = tasks.collect();
     let source = ArrivalSource::new(workload.clone(), ledger.clone());

@@ -2,13 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::player::Ledger;
+use super::player::{Ledger, Split};
 use super::{Arrival, CausedWorkload, PredictError};
 use crate::simulate::Report;
 
 /// The largest errors with which a recording is played (docs/prediction.md says what they were chosen by).
 pub const THROUGHPUT_ERROR_MAX: f64 = 0.05;
-/// Of the number of wake-ups.
+/// Of the 99th percentile of latencies, which tells more than others whether tasks wait for the right ones.
+pub const TAIL_ERROR_MAX: f64 = 0.13;
+/// Of the number of wake-ups, for the high percentiles of their latencies. A task that serves two requests in one go in the run
+/// and not in the recording changes little else, until it happens so often.
+const MISSING_WAKES_MAX: f64 = 0.15;
+/// See [`MISSING_WAKES_MAX`].
 pub const WAKE_COUNT_ERROR_MAX: f64 = 0.05;
 /// Of the percentiles of latencies and gaps.
 pub const PERCENTILE_ERROR_MAX: f64 = 0.25;
@@ -131,14 +136,15 @@ impl Outcome {
             .filter_map(|(id, step)| {
                 let [due_ns, run_at_ns, end_ns] = ledger.times(id)?;
                 let is_woken = step.arrival != Arrival::AtOnce && ledger.is_woken(id);
-                Some(Window { task: step.task, cpu: step.cpu, due_ns, run_at_ns, end_ns, is_woken })
+                let cpu = ledger.cpu(id);
+                Some(Window { task: step.task, cpu, due_ns, run_at_ns, end_ns, is_woken })
             })
             .collect();
         let missing_count = workload.steps.len() - windows.len();
         if missing_count > 0 {
             return Err(PredictError::Circular { count: missing_count });
         }
-        Ok(Self::of(windows, Some(report)))
+        Ok(Self::with(windows, &ledger.take_splits(), Some(report)))
     }
 
     /// What the recording itself shows.
@@ -155,7 +161,15 @@ impl Outcome {
     }
 
     fn of(windows: Vec<Window>, report: Option<Report>) -> Self {
+        Self::with(windows, &[], report)
+    }
+
+    /// Steps, and wake-ups in the middle of steps.
+    fn with(windows: Vec<Window>, splits: &[Split], report: Option<Report>) -> Self {
         let mut by_task: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for split in splits {
+            by_task.entry(split.task).or_default().push(split.latency_ns);
+        }
         for window in windows.iter().filter(|window| window.is_woken) {
             let latency_ns = window.run_at_ns.saturating_sub(window.due_ns);
             by_task.entry(window.task).or_default().push(latency_ns);
@@ -345,11 +359,15 @@ impl Reproduction {
     fn errors(&self) -> [(&'static str, Rests, f64, f64); 8] {
         use Rests::{Everything, Tail, TailAndIdle};
         let Reproduction { throughput_ratio, wake_count_ratio, latency, gap } = self;
+        let rests_on_wakes = match (wake_count_ratio - 1.0).abs() > MISSING_WAKES_MAX {
+            true => Everything,
+            false => Tail,
+        };
         [
             ("throughput", Everything, throughput_ratio - 1.0, THROUGHPUT_ERROR_MAX),
-            ("wake-ups", Everything, wake_count_ratio - 1.0, WAKE_COUNT_ERROR_MAX),
+            ("wake-ups", rests_on_wakes, wake_count_ratio - 1.0, WAKE_COUNT_ERROR_MAX),
             ("wake-to-run latency p50", Everything, latency.p50_ratio - 1.0, PERCENTILE_ERROR_MAX),
-            ("wake-to-run latency p99", Tail, latency.p99_ratio - 1.0, PERCENTILE_ERROR_MAX),
+            ("wake-to-run latency p99", Tail, latency.p99_ratio - 1.0, TAIL_ERROR_MAX),
             ("wake-to-run latency KS", Everything, latency.distance, DISTANCE_MAX),
             ("gap p50", TailAndIdle, gap.p50_ratio - 1.0, PERCENTILE_ERROR_MAX),
             ("gap p99", TailAndIdle, gap.p99_ratio - 1.0, PERCENTILE_ERROR_MAX),
@@ -412,11 +430,14 @@ mod tests {
         let missed = |ready_count: usize| {
             let mut windows = recorded.windows.clone();
             windows.iter_mut().take(ready_count).for_each(|window| window.is_woken = false);
-            let misses = Reproduction::new(&recorded, &[Outcome::of(windows, None)]).misses();
-            misses.iter().map(|miss| miss.name).collect::<Vec<_>>()
+            let reproduction = Reproduction::new(&recorded, &[Outcome::of(windows, None)]);
+            let Vouched { middle, tail, idle: _ } = reproduction.vouches();
+            let misses = reproduction.misses();
+            (misses.iter().map(|miss| miss.name).collect::<Vec<_>>(), middle, tail)
         };
-        assert_eq!(missed(4), Vec::<&str>::new());
-        assert_eq!(missed(8), ["wake-ups"]);
+        assert_eq!(missed(4), (vec![], true, true));
+        assert_eq!(missed(8), (vec!["wake-ups"], true, false));
+        assert_eq!(missed(20), (vec!["wake-ups"], false, false));
     }
 
     #[test]
@@ -426,12 +447,15 @@ mod tests {
             Reproduction { throughput_ratio: 1.0, wake_count_ratio: 1.0, latency: near, gap: near };
         let [far_p50, far_p99] =
             [Likeness { p50_ratio: 1.5, ..near }, Likeness { p99_ratio: 1.5, ..near }];
+        let far_tail = Likeness { p99_ratio: 1.2, ..near };
         for (reproduction, middle, tail, idle) in [
             (all, true, true, true),
             (Reproduction { latency: far_p99, ..all }, true, false, true),
             (Reproduction { gap: far_p50, ..all }, true, false, false),
             (Reproduction { latency: far_p50, ..all }, false, false, false),
-            (Reproduction { wake_count_ratio: 0.9, ..all }, false, false, false),
+            (Reproduction { wake_count_ratio: 0.9, ..all }, true, false, true),
+            (Reproduction { wake_count_ratio: 0.8, ..all }, false, false, false),
+            (Reproduction { latency: far_tail, ..all }, true, false, true),
             (Reproduction { throughput_ratio: 1.1, ..all }, false, false, false),
         ] {
             assert_eq!(reproduction.vouches(), Vouched { middle, tail, idle }, "{reproduction:?}");

@@ -1,16 +1,29 @@
 //! The tasks of a workload log, and what comes from outside, as programs of the simulated machine.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use fastrand::Rng;
 use idlewise_trace::causes::StepEnd;
 
-use super::{Arrival, CausedWorkload};
-use crate::simulate::{EventSource, Fired, Found, Irq, Metrics, Op, Program, View};
+use super::{Arrival, CausedWorkload, Played};
+use crate::simulate::{EventSource, Fired, Found, Irq, Metrics, Op, Program, Urgency, View};
 
+/// A task that serves whoever comes looks so far ahead.
+const AHEAD_MAX: usize = 64;
+/// The message that a step has ended, for a task that waits for it in the middle of a step of its own.
+const SPLIT_STAMP: u64 = 1 << 40;
+const NOBODY: u32 = u32::MAX;
 /// A step that has not come so far.
 const NOT_YET: u64 = u64::MAX;
+
+/// A wake-up in the middle of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Split {
+    pub(super) task: u32,
+    pub(super) latency_ns: u64,
+}
 
 /// When each step was due, got a CPU and ended, in the run. The run is on one thread. The numbers are
 /// atomic only so that programs can share them.
@@ -18,6 +31,11 @@ pub(super) struct Ledger {
     due_ns: Vec<AtomicU64>,
     run_at_ns: Vec<AtomicU64>,
     end_ns: Vec<AtomicU64>,
+    cpu: Vec<AtomicU16>,
+    /// The task that waits for a step's end in the middle of a step of its own.
+    waiters: Vec<AtomicU32>,
+    /// The waits of this kind.
+    splits: Mutex<Vec<Split>>,
     /// Whether it was woken. Otherwise what it waits for was there before the task waited.
     is_woken: Vec<AtomicBool>,
 }
@@ -26,12 +44,36 @@ impl Ledger {
     pub(super) fn new(step_count: usize) -> Self {
         let times = || (0..step_count).map(|_| AtomicU64::new(NOT_YET)).collect();
         let is_woken = (0..step_count).map(|_| AtomicBool::new(true)).collect();
-        Ledger { due_ns: times(), run_at_ns: times(), end_ns: times(), is_woken }
+        let cpu = (0..step_count).map(|_| AtomicU16::new(0)).collect();
+        let waiters = (0..step_count).map(|_| AtomicU32::new(NOBODY)).collect();
+        Ledger {
+            due_ns: times(),
+            run_at_ns: times(),
+            end_ns: times(),
+            cpu,
+            waiters,
+            splits: Mutex::default(),
+            is_woken,
+        }
     }
 
     /// Whether a step's task waited for what makes it run.
     pub(super) fn is_woken(&self, step: usize) -> bool {
         self.is_woken[step].load(Ordering::Relaxed)
+    }
+
+    /// The CPU on which a step began to run.
+    pub(super) fn cpu(&self, step: usize) -> u16 {
+        self.cpu[step].load(Ordering::Relaxed)
+    }
+
+    /// The waits in the middle of steps.
+    pub(super) fn take_splits(&self) -> Vec<Split> {
+        self.splits.lock().map(|mut splits| std::mem::take(&mut *splits)).unwrap_or_default()
+    }
+
+    fn has_ended(&self, step: u32) -> bool {
+        self.end_ns[step as usize].load(Ordering::Relaxed) != NOT_YET
     }
 
     /// When a step was due, ran and ended; `None` if it did not end.
@@ -40,6 +82,10 @@ impl Ledger {
         let times = times.map(|of| of[step].load(Ordering::Relaxed));
         (!times.contains(&NOT_YET)).then_some(times)
     }
+}
+
+fn set_waiter(ledger: &Ledger, step: u32, task: u32) {
+    ledger.waiters[step as usize].store(task, Ordering::Relaxed);
 }
 
 fn set(times: &[AtomicU64], step: u32, at_ns: u64) {
@@ -51,14 +97,19 @@ pub(super) struct Player {
     workload: Arc<CausedWorkload>,
     ledger: Arc<Ledger>,
     task: u32,
-    /// The step, the one after the last, and the next thing to do in it.
+    /// The step, and the next thing to do in it.
     step: u32,
-    end: u32,
     next: Next,
+    /// The first step that has not been played, and those after it that have; the one after the last.
+    first: u32,
+    ahead: BTreeSet<u32>,
+    end: u32,
     /// The next act, and how much of the step has been run.
     act: u32,
     ran_ns: u64,
-    /// It has just woken a task that takes the CPU from it, so much later.
+    /// The step whose end it waits for, in the middle of its own.
+    asks: Option<u32>,
+    /// It has woken a task that takes the CPU from it, so much later.
     yields_after_ns: Option<u64>,
 }
 
@@ -83,10 +134,13 @@ impl Player {
             ledger,
             task,
             step,
-            end,
             next: Next::Begin,
+            first: step,
+            ahead: BTreeSet::new(),
+            end,
             act,
             ran_ns: 0,
+            asks: None,
             yields_after_ns: None,
         }
     }
@@ -95,15 +149,74 @@ impl Player {
         self.workload.steps.get(self.step as usize).map_or(0, |step| usize::from(step.cpu))
     }
 
-    fn awaited(&self, step: u32) -> (u64, usize) {
-        (u64::from(step), usize::from(self.workload.steps[step as usize].cpu))
+    /// The steps that may come next, and the CPU: the first that has not been played, and, of a task that serves whoever
+    /// comes, those that wake-ups make due before it waits for something else.
+    fn awaited(&self) -> ((u64, u64), usize) {
+        let steps = &self.workload.steps[self.first as usize..self.end as usize];
+        let is_served = |step: &&Played| {
+            step.end == StepEnd::Waits
+                && matches!(step.arrival, Arrival::FromStep)
+                && !step.is_by_timer
+        };
+        let count = match self.workload.serves[self.task as usize] {
+            true => steps.iter().take(AHEAD_MAX).take_while(is_served).count().max(1),
+            false => 1,
+        };
+        let first = u64::from(self.first);
+        ((first, first + count as u64), usize::from(steps[0].cpu))
+    }
+
+    /// The step that must end before this one goes on, if it has not. Steps that were left out for later might be in its
+    /// way.
+    fn is_to_ask(&self) -> Option<u32> {
+        let is_in_order = self.step == self.first && self.ahead.is_empty();
+        let last_act = self.workload.first_acts[self.step as usize + 1];
+        if !is_in_order || self.act >= last_act {
+            return None;
+        }
+        let asked = self.workload.acts[self.act as usize].answers?;
+        (!self.ledger.has_ended(asked)).then_some(asked)
+    }
+
+    /// What it asked for has come. Returns what that wake-up costs.
+    fn resume(&self, asked: u32, view: &View<'_>) -> u64 {
+        let rest_ns = match view.found {
+            Found::Ready => return 0,
+            found => self.workload.rest_ns(self.step as usize, found, view.is_remote),
+        };
+        let due_ns = self.ledger.end_ns[asked as usize].load(Ordering::Relaxed);
+        let latency_ns = (view.now_ns + rest_ns).saturating_sub(due_ns);
+        if let Ok(mut splits) = self.ledger.splits.lock() {
+            splits.push(Split { task: self.task, latency_ns });
+        }
+        rest_ns
+    }
+
+    /// A step is over.
+    fn advance(&mut self) {
+        self.ahead.insert(self.step);
+        while self.ahead.remove(&self.first) {
+            self.first += 1;
+        }
+        self.step = self.first;
+    }
+
+    pub(super) fn is_pinned(&self) -> bool {
+        !self.workload.is_free[self.task as usize]
     }
 
     /// What the step does next; `None` if it is over.
-    fn work(&mut self, now_ns: u64) -> Option<Op> {
+    fn work(&mut self, now_ns: u64, must_yield: bool) -> Option<Op> {
         let step = self.workload.steps[self.step as usize];
         let last_act = self.workload.first_acts[self.step as usize + 1];
         let act = (self.act < last_act).then(|| self.workload.acts[self.act as usize]);
+        if must_yield && self.yields_after_ns.is_none() {
+            let first_act = self.workload.first_acts[self.step as usize];
+            let last = self.act.checked_sub(1).filter(|&last| last >= first_act);
+            let after_ns =
+                last.and_then(|last| self.workload.acts[last as usize].preempts_after_ns);
+            self.yields_after_ns = Some(after_ns.unwrap_or(self.workload.usual_preemption_ns));
+        }
         let offset_ns = act.map_or(step.run_ns, |act| act.offset_ns.min(step.run_ns));
         if let Some(after_ns) = self.yields_after_ns.take() {
             let ns = after_ns.min(offset_ns.saturating_sub(self.ran_ns));
@@ -126,7 +239,6 @@ impl Player {
         Some(match act.delay_ns {
             None => {
                 set(&self.ledger.due_ns, act.target, now_ns);
-                self.yields_after_ns = act.preempts_after_ns;
                 Op::Send { to, stamp_ns, capacity: None }
             }
             Some(delay_ns) => {
@@ -163,12 +275,15 @@ impl Program for Player {
         let step = self.workload.steps.get(self.step as usize).filter(|_| self.step < self.end);
         match step?.arrival {
             Arrival::AtOnce => None,
-            _ => Some(self.awaited(self.step)),
+            _ => {
+                let ((first, _), cpu) = self.awaited();
+                Some((first, cpu))
+            }
         }
     }
 
-    fn preempts(&self) -> bool {
-        self.workload.steps.get(self.step as usize).is_none_or(|step| step.preempts)
+    fn urgency(&self) -> Urgency {
+        self.workload.urgencies[self.task as usize]
     }
 
     fn next(&mut self, view: &mut View<'_>) -> Op {
@@ -180,6 +295,9 @@ impl Program for Player {
             match self.next {
                 Next::Begin => {
                     self.next = Next::Work;
+                    if let Some(stamp_ns) = view.message {
+                        self.step = stamp_ns as u32;
+                    }
                     if self.workload.steps[self.step as usize].arrival == Arrival::AtOnce {
                         set(&self.ledger.due_ns, self.step, 0);
                     }
@@ -188,7 +306,7 @@ impl Program for Player {
                     if waits && view.found == Found::Ready {
                         self.ledger.is_woken[step].store(false, Ordering::Relaxed);
                     }
-                    let rest_ns = self.workload.rest_ns(step, view.found);
+                    let rest_ns = self.workload.rest_ns(step, view.found, view.is_remote);
                     if rest_ns > 0 {
                         return Op::Run { ns: rest_ns };
                     }
@@ -197,17 +315,43 @@ impl Program for Player {
                     if self.ledger.run_at_ns[self.step as usize].load(Ordering::Relaxed) == NOT_YET
                     {
                         set(&self.ledger.run_at_ns, self.step, now_ns);
+                        self.ledger.cpu[self.step as usize]
+                            .store(view.cpu as u16, Ordering::Relaxed);
                         self.ran_ns = 0;
                         self.act = self.workload.first_acts[self.step as usize];
                     }
-                    if let Some(op) = self.work(now_ns) {
+                    if let Some(asked) = self.asks.take() {
+                        let rest_ns = self.resume(asked, view);
+                        if rest_ns > 0 {
+                            return Op::Run { ns: rest_ns };
+                        }
+                    }
+                    if let Some(asked) = self.is_to_ask() {
+                        self.asks = Some(asked);
+                        set_waiter(&self.ledger, asked, self.task);
+                        let stamp_ns = SPLIT_STAMP + u64::from(asked);
+                        let (_, cpu) = self.awaited();
+                        let cpu = self.is_pinned().then_some(cpu);
+                        return Op::Await { stamps: (stamp_ns, stamp_ns + 1), cpu };
+                    }
+                    if let Some(op) = self.work(now_ns, view.must_yield) {
                         return op;
                     }
-                    set(&self.ledger.end_ns, self.step, now_ns);
+                    let ended = self.step;
+                    set(&self.ledger.end_ns, ended, now_ns);
                     view.metrics.operation_count += 1;
                     let is_last = self.workload.steps[self.step as usize].end != StepEnd::Waits;
-                    self.step = if is_last { self.end } else { self.step + 1 };
+                    if is_last {
+                        (self.first, self.step) = (self.end, self.end);
+                    } else {
+                        self.advance();
+                    }
                     self.next = Next::Arrange;
+                    let waiter = self.ledger.waiters[ended as usize].load(Ordering::Relaxed);
+                    if waiter != NOBODY {
+                        let stamp_ns = SPLIT_STAMP + u64::from(ended);
+                        return Op::Send { to: waiter as usize, stamp_ns, capacity: None };
+                    }
                 }
                 Next::Arrange => {
                     self.next = Next::Wait;
@@ -217,8 +361,8 @@ impl Program for Player {
                 }
                 Next::Wait => {
                     self.next = Next::Begin;
-                    let (stamp_ns, cpu) = self.awaited(self.step);
-                    return Op::Await { stamp_ns, cpu };
+                    let (stamps, cpu) = self.awaited();
+                    return Op::Await { stamps, cpu: self.is_pinned().then_some(cpu) };
                 }
             }
         }

@@ -6,6 +6,8 @@ use idlewise_core::{Doorbell, StateIndex};
 use idlewise_trace::{IdleGap, WakeReason};
 
 use super::Simulation;
+use super::place::RecentLoad;
+use super::run_queue::{RunQueue, Scheduler};
 use super::task::TaskId;
 use crate::idle_loop::{Boxed, Entry, IdleLoop, StayEnd};
 
@@ -141,11 +143,11 @@ pub(super) struct Cpu {
     pub(super) tick_at_ns: u64,
     pub(super) tick_phase_ns: u64,
     pub(super) current: Option<TaskId>,
-    pub(super) run_queue: VecDeque<TaskId>,
-    /// How many of the first tasks in it have been woken and have not run since.
-    pub(super) woken_count: usize,
-    /// One of them is to take the CPU from the task that runs.
+    pub(super) run_queue: RunQueue,
+    /// A woken task is to take the CPU from the one that runs.
     pub(super) is_wanted: bool,
+    /// How busy it has been lately.
+    pub(super) load: RecentLoad,
     pub(super) irqs: VecDeque<Pending>,
     pub(super) segment: Option<Segment>,
     pub(super) suspended: Option<Segment>,
@@ -169,7 +171,7 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    pub(super) fn new(idle: IdleLoop<Boxed>) -> Self {
+    pub(super) fn new(idle: IdleLoop<Boxed>, scheduler: Scheduler) -> Self {
         Cpu {
             idle,
             mode: Mode::Running,
@@ -178,9 +180,9 @@ impl Cpu {
             tick_at_ns: 0,
             tick_phase_ns: 0,
             current: None,
-            run_queue: VecDeque::new(),
-            woken_count: 0,
+            run_queue: RunQueue::new(scheduler),
             is_wanted: false,
+            load: RecentLoad::default(),
             irqs: VecDeque::new(),
             segment: None,
             suspended: None,

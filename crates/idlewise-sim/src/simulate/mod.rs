@@ -50,6 +50,8 @@
 //! | `idle.rs` | how it goes idle and leaves; the gap between |
 //! | `timers.rs` | its tick and the timers of its tasks |
 //! | `wake.rs` | messages, wake-ups, IPIs and stores |
+//! | `place.rs` | which CPU a woken task gets |
+//! | `run_queue.rs` | which task a CPU runs next |
 //! | `power.rs` | cores and packages: speed, power, energy |
 //! | `groups.rs` | the CPUs that share states |
 //! | `task.rs` | what workloads are made of |
@@ -58,8 +60,8 @@
 //!
 //! # Known limitations
 //!
-//! Caches, memory and migration cost nothing. Run queues are round robin, without preemption on
-//! wake-up. A polling CPU notices a store as fast as a monitoring one.
+//! Caches, memory and migration cost nothing. All tasks have the same weight. A polling CPU notices a store as fast as a
+//! monitoring one.
 
 mod causes;
 mod cpu;
@@ -68,9 +70,11 @@ mod groups;
 mod hardware;
 mod idle;
 pub(crate) mod parameter;
+mod place;
 mod power;
 mod quantiles;
 mod report;
+mod run_queue;
 mod task;
 mod timers;
 mod wake;
@@ -89,13 +93,18 @@ use causes::Told;
 use cpu::{Cpu, InterruptCause, Mode, Segment};
 use event::{Event, Queue};
 use groups::Groups;
+pub(crate) use place::HOT_NS;
+use place::RecentLoad;
 use power::{Core, Package};
 
 pub use hardware::{Hardware, Shape, ShapeError};
 pub use parameter::{ParameterError, ParameterInfo};
 pub use quantiles::Quantiles;
 pub use report::{CoreTally, IpiCounts, Metrics, Report, TaskCounts};
-pub use task::{EventSource, Fired, Found, Irq, Op, Program, Spawn, TaskId, View, exponential_ns};
+pub use run_queue::Scheduler;
+pub use task::{
+    EventSource, Fired, Found, Irq, Op, Program, Spawn, TaskId, Urgency, View, exponential_ns,
+};
 
 /// With more steps than this without time passing, the workload is in an endless loop.
 const INSTANT_STEP_MAX: u64 = 1_000_000;
@@ -133,9 +142,8 @@ pub struct Setup<'a> {
     pub energy_every_ns: Option<u64>,
     /// Whether the run ends when every task has exited.
     pub ends_with_tasks: bool,
-    /// Whether a woken task runs before those whose turn is over, and takes the CPU from one that an interrupt finds
-    /// there. Otherwise it waits for its turn.
-    pub wakes_preempt: bool,
+    /// How CPUs choose among their tasks, and whether tasks that are not pinned are placed as Linux places them.
+    pub scheduler: Scheduler,
     /// The kernel's own timers on each CPU, which wake no task: when each is due, in order. After the last one they come
     /// again, as long after the first round as `kernel_timers_span_ns`.
     pub kernel_timers_ns: Vec<Vec<u64>>,
@@ -173,7 +181,7 @@ impl<'a> Setup<'a> {
             keeps_steps: false,
             energy_every_ns: None,
             ends_with_tasks: false,
-            wakes_preempt: false,
+            scheduler: Scheduler::Turns,
             kernel_timers_ns: Vec::new(),
             kernel_timers_span_ns: 0,
             next_timers: Vec::new(),
@@ -356,11 +364,17 @@ struct Task {
     /// The operation to retry when the task runs again.
     retried: Option<Op>,
     message: Option<u64>,
-    /// The message of [`Op::Await`] for which it waits, or has waited.
-    awaited: Option<u64>,
-    /// How that message found it.
+    /// It waits, or has waited, for a message of [`Op::Await`].
+    has_waited: bool,
+    /// How the last message found it.
     found: Found,
+    is_woken_remotely: bool,
     sender_cost_ns: u64,
+    /// Where it ran before it came to its CPU, when it ran last, and how much it has wanted to run lately.
+    urgency: Urgency,
+    recent_cpu: usize,
+    ran_at_ns: u64,
+    load: RecentLoad,
     /// Whether it plays recorded gaps, and so is not a task in the kernel's sense.
     is_recorded: bool,
     /// What its step is, if steps are kept.
@@ -389,6 +403,8 @@ struct Simulation<'a> {
     /// Whether the machine's file has shared states.
     has_shared_states: bool,
     tasks: Vec<Task>,
+    /// How far each task was behind the others of its CPU when it blocked.
+    lags_ns: Vec<i64>,
     sources: Vec<Box<dyn EventSource>>,
     /// Interrupts that have not arrived yet, by slot.
     irqs: Vec<Irq>,
@@ -447,7 +463,7 @@ impl<'a> Simulation<'a> {
         let cpus = (0..cpu_count)
             .map(|cpu| {
                 let new = || IdleLoop::new(Boxed((setup.make_governor)()), setting_of(cpu));
-                Cpu::new(past_loops.next().unwrap_or_else(new))
+                Cpu::new(past_loops.next().unwrap_or_else(new), setup.scheduler)
             })
             .collect();
         let machine_shared = SharedStates::of(setup.machine).map_err(SimulationError::Machine)?;
@@ -482,6 +498,7 @@ impl<'a> Simulation<'a> {
             group_scopes: scopes,
             has_shared_states,
             tasks: Vec::with_capacity(load.tasks.len()),
+            lags_ns: vec![0; load.tasks.len()],
             sources: Vec::new(),
             irqs: Vec::new(),
             free_slots: Vec::new(),
@@ -521,10 +538,11 @@ impl<'a> Simulation<'a> {
         for (id, spawn) in load.tasks.into_iter().enumerate() {
             self.check_cpu(spawn.cpu)?;
             let awaited = spawn.program.awaits();
+            let urgency = spawn.program.urgency();
             let cpu = awaited.map_or(spawn.cpu, |(_, cpu)| cpu);
             self.check_cpu(cpu)?;
             if awaited.is_none() {
-                self.cpus[cpu].run_queue.push_back(id);
+                self.cpus[cpu].run_queue.add(id, urgency, 0);
             }
             self.tasks.push(Task {
                 program: Some(spawn.program),
@@ -534,11 +552,19 @@ impl<'a> Simulation<'a> {
                 mailbox: VecDeque::new(),
                 senders: Vec::new(),
                 suspended: None,
-                retried: awaited.map(|(stamp_ns, cpu)| Op::Await { stamp_ns, cpu }),
+                retried: awaited.map(|(stamp_ns, cpu)| Op::Await {
+                    stamps: (stamp_ns, stamp_ns + 1),
+                    cpu: spawn.is_pinned.then_some(cpu),
+                }),
                 message: None,
-                awaited: awaited.map(|(stamp_ns, _)| stamp_ns),
+                has_waited: awaited.is_some(),
                 found: Found::Ready,
+                is_woken_remotely: false,
                 sender_cost_ns: 0,
+                urgency,
+                recent_cpu: cpu,
+                ran_at_ns: 0,
+                load: RecentLoad::default(),
                 is_recorded: spawn.is_recorded,
                 told: Told::default(),
             });

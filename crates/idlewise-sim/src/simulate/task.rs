@@ -35,14 +35,14 @@ pub enum Op {
     },
     /// Wait for a message.
     Wait,
-    /// Wait for one message, whatever others there are, and go on on this CPU.
+    /// Wait for one of these messages, whatever others there are, and go on on this CPU.
     Await {
-        /// The message.
-        stamp_ns: u64,
-        /// The CPU.
-        cpu: usize,
+        /// The first one, and the one after the last.
+        stamps: (u64, u64),
+        /// The CPU; `None` for the one that the machine chooses when the message comes.
+        cpu: Option<usize>,
     },
-    /// Let the tasks that have been woken on this CPU run first.
+    /// Let the other tasks of this CPU run first, if they are behind.
     Yield,
     /// Let a timer of this CPU put a message into a task's mailbox and wake it.
     Arm {
@@ -97,12 +97,18 @@ pub struct Irq {
 pub struct View<'a> {
     /// The current time.
     pub now_ns: u64,
+    /// The CPU that the task runs on.
+    pub cpu: usize,
     /// The message that [`Op::Wait`] waited for.
     pub message: Option<u64>,
     /// What the last [`Op::Send`] or [`Op::Call`] cost the task.
     pub sender_cost_ns: u64,
     /// How the last message that the task waited for found it.
     pub found: Found,
+    /// Whether it came from a task on another CPU.
+    pub is_remote: bool,
+    /// Whether the task has woken one that is to take its CPU.
+    pub must_yield: bool,
     /// The number of messages in the mailbox.
     pub waiting_count: usize,
     /// The run's random numbers.
@@ -125,6 +131,18 @@ pub enum Found {
     Idle(StateIndex),
 }
 
+/// Whether a woken task takes the CPU from the one that runs there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Urgency {
+    /// If it lags.
+    #[default]
+    Usual,
+    /// Always: a real-time task.
+    Always,
+    /// Never.
+    Never,
+}
+
 /// A task's program.
 pub trait Program: Send {
     /// Returns the next operation. Called again when that is complete.
@@ -136,10 +154,9 @@ pub trait Program: Send {
         None
     }
 
-    /// Returns whether the task takes the CPU from a running one when it is woken, if wake-ups do that at all
-    /// ([`crate::simulate::Setup::wakes_preempt`]).
-    fn preempts(&self) -> bool {
-        true
+    /// Returns what happens when the task is woken while another one runs ([`crate::simulate::Scheduler::Deadlines`]).
+    fn urgency(&self) -> Urgency {
+        Urgency::default()
     }
 }
 

@@ -7,6 +7,11 @@ use super::cpu::{Effect, Mode, Pending};
 use super::task::{Found, TaskId};
 use super::{Event, Simulation, TaskState};
 
+/// Whether a message is one of those from the first to the one before the end.
+pub(super) fn is_among(stamp_ns: u64, (first, end): (u64, u64)) -> bool {
+    (first..end).contains(&stamp_ns)
+}
+
 /// The kind of queue on the other CPU that received an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
@@ -25,7 +30,7 @@ impl Simulation<'_> {
         let task = &self.tasks[to];
         let is_awaited = match task.retried {
             Some(super::Op::Wait) => true,
-            Some(super::Op::Await { stamp_ns: awaited, .. }) => awaited == stamp_ns,
+            Some(super::Op::Await { stamps, .. }) => is_among(stamp_ns, stamps),
             _ => false,
         };
         if task.state == TaskState::Waiting && is_awaited {
@@ -36,7 +41,7 @@ impl Simulation<'_> {
 
     /// Adds a task to a run queue, from CPU `from`. Returns the cost on that CPU.
     pub(super) fn make_runnable(&mut self, from: usize, id: TaskId) -> u64 {
-        let target = self.choose_cpu(id);
+        let target = self.choose_cpu(from, id);
         self.note_waking(from, id);
         let found = match (&self.cpus[target].mode, self.cpus[target].left_state) {
             (Mode::Idle(stay), _) => Found::Idle(stay.entry.state),
@@ -47,24 +52,12 @@ impl Simulation<'_> {
         };
         let this = &self.cpus[target];
         let is_busy = this.current.is_some() || !this.run_queue.is_empty();
+        let is_by_task = self.cause.is_none() && self.cpus[from].current.is_some();
+        let preempts = self.enqueue(target, id);
         let task = &mut self.tasks[id];
-        task.found = found;
+        task.found = if is_busy && !preempts { Found::Behind } else { found };
+        task.is_woken_remotely = is_by_task && target != from;
         task.state = TaskState::Runnable;
-        task.cpu = target;
-        let comes_first = self.setup.wakes_preempt;
-        let preempts = comes_first && task.program.as_ref().is_none_or(|of| of.preempts());
-        if is_busy && !preempts {
-            task.found = Found::Behind;
-        }
-        let cpu = &mut self.cpus[target];
-        if comes_first {
-            let place = cpu.woken_count.min(cpu.run_queue.len());
-            cpu.run_queue.insert(place, id);
-            cpu.woken_count = place + 1;
-            cpu.is_wanted |= preempts;
-        } else {
-            cpu.run_queue.push_back(id);
-        }
         // A second task needs the tick for its turn.
         if self.hardware.nohz_full && self.cpus[target].current.is_some() {
             self.restart_tick(target);
@@ -76,42 +69,6 @@ impl Simulation<'_> {
             return 0;
         }
         self.ask(from, target, Purpose::Task)
-    }
-
-    /// The CPU for a woken task: its last CPU if it is pinned or that CPU is idle, otherwise the
-    /// next idle CPU of the package, otherwise its last CPU.
-    fn choose_cpu(&self, id: TaskId) -> usize {
-        let task = &self.tasks[id];
-        let home = task.cpu;
-        let is_idle = |cpu: usize| {
-            self.idle_cpus[cpu / 64] >> (cpu % 64) & 1 != 0 && self.cpus[cpu].run_queue.is_empty()
-        };
-        if task.is_pinned || is_idle(home) {
-            return home;
-        }
-        let package_cpu_count = self.shape.core_count * self.shape.thread_count;
-        let first = self.shape.package_of(home) * package_cpu_count;
-        let end = first + package_cpu_count;
-        let above = self.first_idle(home + 1, end);
-        above.or_else(|| self.first_idle(first, home)).unwrap_or(home)
-    }
-
-    /// The first idle CPU of a range that has not been given a task yet.
-    fn first_idle(&self, begin: usize, end: usize) -> Option<usize> {
-        let mut cpu = begin;
-        while cpu < end {
-            let word = self.idle_cpus[cpu / 64] >> (cpu % 64);
-            if word == 0 {
-                cpu = (cpu / 64 + 1) * 64;
-                continue;
-            }
-            cpu += word.trailing_zeros() as usize;
-            if cpu < end && self.cpus[cpu].run_queue.is_empty() {
-                return Some(cpu);
-            }
-            cpu += 1;
-        }
-        None
     }
 
     /// Queues a function for another CPU. Returns the sender's cost.

@@ -4,6 +4,7 @@ use idlewise_trace::WakeReason;
 
 use super::cpu::{Effect, InterruptCause, Pending, Segment, Timer, TimerUse};
 use super::task::{Found, Irq, Op, TaskId, View};
+use super::wake::is_among;
 use super::{Event, Mode, Simulation, TaskState};
 
 impl Simulation<'_> {
@@ -25,12 +26,11 @@ impl Simulation<'_> {
                 self.begin(cpu, suspended.left_ns, suspended.until_ns, None);
             } else if let Some(task) = this.current {
                 self.step(cpu, task);
-            } else if let Some(task) = this.run_queue.pop_front() {
-                this.woken_count = this.woken_count.saturating_sub(1);
+            } else if let Some(task) = self.take_task(cpu) {
                 self.end_gap_if_open(cpu);
                 self.switch_to(cpu, task);
-            } else if self.hardware.idle_loop_ns > 0 && !this.is_prepared {
-                this.is_prepared = true;
+            } else if self.hardware.idle_loop_ns > 0 && !self.cpus[cpu].is_prepared {
+                self.cpus[cpu].is_prepared = true;
                 self.begin(cpu, self.hardware.idle_loop_ns, None, Some(Effect::Pause));
             } else {
                 self.cpus[cpu].is_prepared = false;
@@ -45,7 +45,7 @@ impl Simulation<'_> {
         let this = &mut self.cpus[cpu];
         this.current = Some(task);
         this.left_state = None;
-        this.is_wanted &= this.woken_count > 0;
+        this.is_wanted = false;
         if is_recorded {
             return;
         }
@@ -130,8 +130,7 @@ impl Simulation<'_> {
             self.report.irq_ns += self.now_ns - segment.started_ns;
         }
         self.carry_out(cpu, effect);
-        let makes_room = matches!(effect, Effect::Message { .. } | Effect::Timers | Effect::Ipi);
-        if makes_room && self.cpus[cpu].is_wanted {
+        if self.cpus[cpu].is_wanted {
             self.take_turns(cpu);
         }
     }
@@ -147,7 +146,7 @@ impl Simulation<'_> {
                 self.add_overhead(cpu, cost_ns);
             }
             Effect::Timers => self.expire_timers(cpu),
-            Effect::Tick => self.take_turns(cpu),
+            Effect::Tick => self.end_slice(cpu),
             Effect::TickInGap => self.arm_tick(cpu),
             Effect::Recorded => {
                 if let Some(task) = self.cpus[cpu].recorded_task.take() {
@@ -230,8 +229,18 @@ impl Simulation<'_> {
             return;
         }
         let Some(task) = this.current.take() else { return };
-        this.run_queue.push_back(task);
+        this.run_queue.put_back(self.now_ns);
         self.tasks[task].suspended = this.suspended.take();
+        self.tasks[task].ran_at_ns = self.now_ns;
+    }
+
+    /// A tick: the task that runs makes room if its slice is over.
+    fn end_slice(&mut self, cpu: usize) {
+        let this = &mut self.cpus[cpu];
+        this.run_queue.count(self.now_ns);
+        if this.run_queue.is_over() {
+            self.take_turns(cpu);
+        }
     }
 
     /// Executes one operation of the running task.
@@ -244,9 +253,12 @@ impl Simulation<'_> {
                 let mut program = task.program.take().expect("a running task has a program");
                 let mut view = View {
                     now_ns: self.now_ns,
+                    cpu,
                     message: task.message.take(),
                     sender_cost_ns: task.sender_cost_ns,
                     found: task.found,
+                    is_remote: task.is_woken_remotely,
+                    must_yield: self.cpus[cpu].is_wanted,
                     waiting_count: task.mailbox.len(),
                     rng: &mut self.rng,
                     metrics: &mut self.report.metrics,
@@ -273,12 +285,12 @@ impl Simulation<'_> {
                 self.cpus[cpu].timers.push(timer);
                 self.queue.push(hard_at_ns, Event::Timer { cpu: cpu as u32 });
             }
-            Op::Await { stamp_ns, cpu: target } => self.step_await(cpu, id, stamp_ns, target),
+            Op::Await { stamps, cpu: target } => self.step_await(cpu, id, stamps, target),
             Op::Yield => {
                 let this = &mut self.cpus[cpu];
                 this.current = None;
-                let place = this.woken_count.min(this.run_queue.len());
-                this.run_queue.insert(place, id);
+                this.run_queue.put_back(self.now_ns);
+                self.tasks[id].ran_at_ns = self.now_ns;
             }
             Op::Arm { at_ns, to, stamp_ns } => {
                 let at_ns = at_ns.max(self.now_ns);
@@ -350,30 +362,29 @@ impl Simulation<'_> {
         }
     }
 
-    /// Waits for one message, and goes on on CPU `target`.
-    fn step_await(&mut self, cpu: usize, id: TaskId, stamp_ns: u64, target: usize) {
-        if let Err(error) = self.check_cpu(target) {
+    /// Waits for one of these messages, and goes on on CPU `target`, if there is one.
+    fn step_await(&mut self, cpu: usize, id: TaskId, stamps: (u64, u64), target: Option<usize>) {
+        if let Err(error) = self.check_cpu(target.unwrap_or(cpu)) {
             self.error = Some(error);
             return;
         }
         let mailbox = &mut self.tasks[id].mailbox;
-        let place = mailbox.iter().position(|&stamp| stamp == stamp_ns);
-        if let (Some(place), true) = (place, cpu == target) {
-            mailbox.remove(place);
+        let place = mailbox.iter().position(|&stamp| is_among(stamp, stamps));
+        if let (Some(place), true) = (place, target.is_none_or(|target| target == cpu)) {
+            let stamp_ns = mailbox.remove(place);
             self.report.tasks.taken_count += 1;
             let task = &mut self.tasks[id];
-            task.message = Some(stamp_ns);
-            // It has just been woken for this message if it was the one that it waited for.
-            if task.awaited != Some(stamp_ns) {
+            task.message = stamp_ns;
+            // It has just been woken for this message if it waited for it.
+            if !std::mem::take(&mut task.has_waited) {
                 task.found = Found::Ready;
             }
-            task.awaited = None;
             return;
         }
-        self.tasks[id].awaited = Some(stamp_ns);
-        self.tasks[id].retried = Some(Op::Await { stamp_ns, cpu: target });
+        self.tasks[id].has_waited = true;
+        self.tasks[id].retried = Some(Op::Await { stamps, cpu: target });
         self.block(cpu, id, TaskState::Waiting);
-        self.tasks[id].cpu = target;
+        self.tasks[id].cpu = target.unwrap_or(cpu);
         if place.is_some() {
             let cost_ns = self.make_runnable(cpu, id);
             self.add_overhead(cpu, cost_ns);
@@ -383,7 +394,10 @@ impl Simulation<'_> {
     pub(super) fn block(&mut self, cpu: usize, id: TaskId, state: TaskState) {
         self.tasks[id].state = state;
         self.note_end(id, state);
-        self.cpus[cpu].current = None;
+        let this = &mut self.cpus[cpu];
+        this.current = None;
+        this.run_queue.block(self.now_ns, &mut self.lags_ns);
+        self.note_runnable(cpu, id, false);
     }
 }
 

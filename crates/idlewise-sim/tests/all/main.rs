@@ -9,4 +9,5 @@ mod prop_diff;
 mod prop_joined;
 mod prop_replay;
 mod prop_rival;
+mod scheduling;
 mod simulate;

@@ -543,20 +543,22 @@ fn a_task_that_takes_the_cpu_from_its_waker_does_so_again() {
         let from = StepPlace { task: 0, step: 0, offset_ns };
         Step { cpu: 0, ..step(1, Cause::Task(from), times) }
     };
-    let steps = [
-        woken(5_000, [5_000, 6_000, 9_000]),
-        woken(12_000, [15_000, 16_500, 18_000]),
-        Step { run_ns: 20_000, ..step(0, Cause::Start, [0, 0, 24_500]) },
-    ];
+    let round = |round: i64| {
+        let offset_ns = 5_000 + 7_000 * round;
+        let at_ns = offset_ns + 3_000 * round;
+        woken(offset_ns as u64, [at_ns, at_ns + 1_000, at_ns + 4_000])
+    };
+    let mut steps: Vec<Step> = (0..9).map(round).collect();
+    steps.push(Step { run_ns: 69_000, ..step(0, Cause::Start, [0, 0, 96_000]) });
     let metadata = WorkloadMetadata {
         tasks: vec![TaskInfo::default(); 2],
         cpu_count: 1,
-        last_at_ns: 30_000,
+        last_at_ns: 100_000,
         hz: Some(HZ),
         machine: Some(server()),
         ..WorkloadMetadata::default()
     };
-    let log = (metadata, steps.to_vec());
+    let log = (metadata, steps);
     let (recorded, run) = predict(Arrivals::Open, &log, &shallow);
     assert_eq!(run.windows, recorded.windows);
 }
