@@ -673,6 +673,39 @@ fn wait_text(waits: &Durations) -> String {
     format!("{} {}/{}", waits.count(), at(0.5), at(0.99))
 }
 
+/// Within what errors nine of ten cases are with which the model was made, and how many of those kept apart. Only of figures
+/// that `predict` gives.
+fn margins(sets: &[(&Set, Vec<Judged>)]) -> String {
+    let errors = |is_apart: bool, at: usize| -> Vec<f64> {
+        let is_given = |of: &&Judged| {
+            let Vouched { middle, tail, .. } = of.reproduction.vouches();
+            if at < 2 { middle } else { tail }
+        };
+        let of_sets = sets.iter().enumerate().filter(|(place, _)| (*place == 0) == is_apart);
+        let judged = of_sets.flat_map(|(_, (_, judged))| judged).filter(is_given);
+        let cases = judged.flat_map(|of| &of.cases);
+        let mut errors: Vec<f64> =
+            cases.map(|case| case.errors(&case.predicted)[at].abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        errors
+    };
+    let of = |at: usize, name: &str| {
+        let made = errors(false, at);
+        let margin = made[(9 * made.len()).div_ceil(10) - 1];
+        let apart = errors(true, at);
+        let within = apart.iter().filter(|&&error| error <= margin).count();
+        let percent = 100.0 * margin;
+        format!("{name} within {percent:.1} % (kept apart: {within} of {})", apart.len())
+    };
+    let names = ["throughput", "median", "99th percentile"];
+    let texts: Vec<String> = names.iter().enumerate().map(|(at, name)| of(at, name)).collect();
+    format!(
+        "Of the cases with which the model was made, nine in ten have a {}, where `predict` gives the figure. So take \
+         the first two as margins, and not the third; the replicates' lowest and highest only differ in ticks.\n",
+        texts.join(", a ")
+    )
+}
+
 /// Why cases miss the goal.
 fn causes_list(causes: &[MissCause]) -> String {
     let mut out = String::new();
@@ -722,10 +755,11 @@ fn page(sets: &[(&Set, Vec<Judged>)], causes: &[MissCause]) -> String {
     let changes = CHANGES.iter().map(|Change { name, meaning, .. }| format!("{name} ({meaning})"));
     let changes: Vec<String> = changes.collect();
     format!(
-        "{}\nPlayed under the recorded setting: errors of throughput/p50/p99, number of wake-ups, and KS of their latencies; \
+        "{}\n{}\nPlayed under the recorded setting: errors of throughput/p50/p99, number of wake-ups, and KS of their latencies; \
          how close the kernel comes in a second run; how many steps ran on the CPU that the kernel chose; and how often \
          woken tasks waited behind another, and how long (p50/p99, µs), in the kernel; played.\n\n{}\nWhy predictions miss the goal:\n\n{}\nThe changes: {}.\n",
         summary(sets),
+        margins(sets),
         loads_table(sets),
         causes_list(causes),
         changes.join(", ")
