@@ -84,6 +84,9 @@ const LONGER_MAX: u64 = 10;
 const LONGER_BY_NS: u64 = 1_000_000_000;
 /// A request passes at most this many steps on its way. What follows from one by more was hardly meant by it.
 const HOP_COUNT_MAX: usize = 64;
+const NS_PER_HOUR: u64 = 3_600_000_000_000;
+/// Longer recordings are not played: a machine that is busy for a year ticks that long.
+const SPAN_MAX_NS: u64 = 12 * NS_PER_HOUR;
 /// More steps than this are not held: they would take 6 GB.
 pub const STEP_COUNT_MAX: usize = 50_000_000;
 
@@ -150,6 +153,12 @@ pub enum PredictError {
     TooLong {
         /// How many steps.
         count: usize,
+    },
+    /// It lasts too long, or a step does.
+    #[error("it lasts {hours} h, more than {}; record a shorter time", SPAN_MAX_NS / NS_PER_HOUR)]
+    TooLate {
+        /// How long, in hours.
+        hours: u64,
     },
     /// Steps wait for steps that wait for them.
     #[error("{count} steps wait for each other or for what never comes, so the run does not end")]
@@ -562,6 +571,15 @@ fn refuse(metadata: &WorkloadMetadata, steps: &[Step]) -> Result<(), PredictErro
     }
     if steps.len() > STEP_COUNT_MAX {
         return Err(PredictError::TooLong { count: steps.len() });
+    }
+    let at_ns = |at_ns: i64| since(metadata, at_ns);
+    let of_step = |step: &Step| {
+        let times = [step.due_at_ns, step.run_at_ns, step.end_at_ns].map(at_ns);
+        times.into_iter().fold(step.run_ns, u64::max)
+    };
+    let last_ns = steps.iter().map(of_step).fold(at_ns(metadata.last_at_ns), u64::max);
+    if last_ns > SPAN_MAX_NS {
+        return Err(PredictError::TooLate { hours: last_ns / NS_PER_HOUR });
     }
     if metadata.lost_event_count > 0 {
         return Err(PredictError::LostEvents { count: metadata.lost_event_count });

@@ -359,13 +359,13 @@ impl Reproduction {
     fn errors(&self) -> [(&'static str, Rests, f64, f64); 8] {
         use Rests::{Everything, Tail, TailAndIdle};
         let Reproduction { throughput_ratio, wake_count_ratio, latency, gap } = self;
-        let rests_on_wakes = match (wake_count_ratio - 1.0).abs() > MISSING_WAKES_MAX {
-            true => Everything,
-            false => Tail,
+        let (rests_on_wakes, wakes_max) = match (wake_count_ratio - 1.0).abs() > MISSING_WAKES_MAX {
+            true => (Everything, MISSING_WAKES_MAX),
+            false => (Tail, WAKE_COUNT_ERROR_MAX),
         };
         [
             ("throughput", Everything, throughput_ratio - 1.0, THROUGHPUT_ERROR_MAX),
-            ("wake-ups", rests_on_wakes, wake_count_ratio - 1.0, WAKE_COUNT_ERROR_MAX),
+            ("wake-ups", rests_on_wakes, wake_count_ratio - 1.0, wakes_max),
             ("wake-to-run latency p50", Everything, latency.p50_ratio - 1.0, PERCENTILE_ERROR_MAX),
             ("wake-to-run latency p99", Tail, latency.p99_ratio - 1.0, TAIL_ERROR_MAX),
             ("wake-to-run latency KS", Everything, latency.distance, DISTANCE_MAX),
@@ -389,6 +389,16 @@ impl Reproduction {
         let misses = errors.filter(|(.., error, error_max)| error.abs() > *error_max);
         let miss = |(name, rests, error, error_max)| Miss { name, rests, error, error_max };
         misses.map(miss).collect()
+    }
+
+    /// Why figures can't be predicted: all [misses](Self::misses), but where nothing can be predicted only those that say so.
+    pub fn reasons(&self) -> Vec<Miss> {
+        let mut reasons = self.misses();
+        let is_decisive = |miss: &Miss| miss.rests == Rests::Everything;
+        if reasons.iter().any(is_decisive) {
+            reasons.retain(is_decisive);
+        }
+        reasons
     }
 
     /// The predicted figures that rest on none of the [misses](Self::misses).
@@ -432,7 +442,7 @@ mod tests {
             windows.iter_mut().take(ready_count).for_each(|window| window.is_woken = false);
             let reproduction = Reproduction::new(&recorded, &[Outcome::of(windows, None)]);
             let Vouched { middle, tail, idle: _ } = reproduction.vouches();
-            let misses = reproduction.misses();
+            let misses = reproduction.reasons();
             (misses.iter().map(|miss| miss.name).collect::<Vec<_>>(), middle, tail)
         };
         assert_eq!(missed(4), (vec![], true, true));
@@ -471,6 +481,8 @@ mod tests {
         assert!((slower.throughput_ratio(&base) - 0.625).abs() < 0.01);
         let reproduction = Reproduction::new(&base, &[slower]);
         assert_eq!(reproduction.misses()[0].name, "throughput");
+        let [miss] = reproduction.reasons()[..] else { panic!("{reproduction:?}") };
+        assert_eq!(miss.name, "throughput", "that the tail is off too does not matter");
         assert_eq!(outcome(0, 0).throughput_ratio(&base), 1.0);
     }
 

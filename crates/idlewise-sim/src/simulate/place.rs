@@ -104,8 +104,21 @@ impl Simulation<'_> {
         if !matches!(self.setup.scheduler, Scheduler::Deadlines { takes_waiting: true, .. }) {
             return None;
         }
-        let busiest = self.cpus.iter().enumerate().filter(|(other, _)| *other != cpu);
-        let (_, busiest) = busiest.max_by_key(|(_, other)| other.run_queue.len())?;
+        // Of many CPUs, most are idle: they are passed by 64 at a time.
+        let mut busiest = None;
+        for (word, idle) in self.idle_cpus.iter().enumerate() {
+            let mut busy = !idle;
+            while busy != 0 {
+                let other = 64 * word + busy.trailing_zeros() as usize;
+                busy &= busy - 1;
+                let waiting_count = self.cpus.get(other).map_or(0, |other| other.run_queue.len());
+                if other != cpu && waiting_count > busiest.map_or(0, |(most, _)| most) {
+                    busiest = Some((waiting_count, other));
+                }
+            }
+        }
+        let (_, busiest) = busiest?;
+        let busiest = &self.cpus[busiest];
         busiest.current?;
         let may_move = |task: &TaskId| {
             let task = &self.tasks[*task];

@@ -524,6 +524,12 @@ fn what_can_not_be_played_is_refused_in_one_line() {
     let unseen = refused(|metadata| metadata.unseen_cpus = vec![1], &steps);
     assert!(matches!(unseen, PredictError::UnseenCpus { .. }), "{unseen}");
     assert!(matches!(refused(|_| {}, &[]), PredictError::Empty));
+    let eternal = refused(|metadata| metadata.last_at_ns = i64::MAX, &steps);
+    assert!(matches!(eternal, PredictError::TooLate { hours } if hours > 12), "{eternal}");
+    let mut early = steps.clone();
+    early[3].due_at_ns = i64::MIN;
+    let early = refused(|_| {}, &early);
+    assert!(matches!(early, PredictError::TooLate { .. }), "{early}");
     // Steps that wait for each other never run.
     let mut circle = steps.clone();
     circle[0].cause = Cause::Task(StepPlace { task: 1, step: 0, offset_ns: 0 });

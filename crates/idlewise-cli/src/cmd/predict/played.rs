@@ -198,7 +198,7 @@ impl Played {
              quieter machine",
             self.path.display(),
             self.governor,
-            misses_text(&reproduction.misses()),
+            misses_text(&reproduction.reasons()),
             reproduction_text(reproduction),
         ))
     }
