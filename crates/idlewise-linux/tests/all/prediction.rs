@@ -10,8 +10,9 @@
 
 #![allow(clippy::print_stdout, reason = "make reads what was skipped")]
 
+mod page;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,8 +21,7 @@ use idlewise_core::{Governor, Hazard, Lambda, NO_LATENCY_LIMIT_NS, StateIndex, t
 use idlewise_linux::resolve;
 use idlewise_sim::Machine;
 use idlewise_sim::predict::{
-    Arrivals, CausedWorkload, Costs, Durations, Outcome, Reproduction, Vouched, Window, calibrate,
-    play,
+    Arrivals, CausedWorkload, Costs, Durations, Outcome, Reproduction, Window, calibrate, play,
 };
 use idlewise_sim::replay::{
     GapCourse, GovernorLane, Lane, ObservedLane, Observer, Repetition, Setting,
@@ -465,8 +465,9 @@ fn judge(set: &Set, load: &str, measured: &[(String, String, Figures)]) -> Judge
     let gaps = gaps_of(&folder.join(format!("{load}-gaps.parquet")));
     let tick_need = recorded.tick_need();
     let base_runs = recorded.predict(None, tick_need);
-    let reproduction = Reproduction::new(&Outcome::recorded(&recorded.workload), &base_runs);
-    let base = recorded.measured();
+    let recorded_run = Outcome::recorded(&recorded.workload);
+    let reproduction = Reproduction::new(&recorded_run, &base_runs);
+    let base = recorded.figures(std::slice::from_ref(&recorded_run));
     let played_base = recorded.figures(&base_runs);
     let of_load = || measured.iter().filter(|(of, ..)| of == load);
     let again = of_load().find(|(_, setting, _)| setting == AGAIN);
@@ -485,7 +486,6 @@ fn judge(set: &Set, load: &str, measured: &[(String, String, Figures)]) -> Judge
             replayed: recorded.replay(&gaps, change),
         }
     };
-    let recorded_run = Outcome::recorded(&recorded.workload);
     let queues = [&recorded_run, &base_runs[0]].map(|run| waits_behind(&run.windows));
     let same_cpu = same_cpu(&recorded_run.windows, &base_runs[0].windows);
     Judged {
@@ -522,13 +522,6 @@ fn same_cpu(one: &[Window], other: &[Window]) -> f64 {
     same as f64 / one.len().max(1) as f64
 }
 
-impl Judged {
-    /// Whether `predict` gives all figures. Otherwise it says that it cannot tell, or not all.
-    fn is_answered(&self) -> bool {
-        self.reproduction.vouches().tail
-    }
-}
-
 /// Judges all loads of a set.
 fn judge_all(set: &Set) -> Vec<Judged> {
     let folder = set.path();
@@ -540,230 +533,6 @@ fn judge_all(set: &Set) -> Vec<Judged> {
             loads.iter().map(|load| scope.spawn(|| judge(set, load, &measured))).collect();
         judges.into_iter().map(|judge| judge.join().expect("the load can be judged")).collect()
     })
-}
-
-fn us(ns: u64) -> String {
-    let us = ns as f64 / 1e3;
-    if us < 100.0 { format!("{us:.1}") } else { format!("{us:.0}") }
-}
-
-fn percent(ratio: f64) -> String {
-    let percent = 100.0 * ratio;
-    if percent.abs() < 0.05 { "0.0".to_owned() } else { format!("{percent:+.1}") }
-}
-
-fn errors_text(errors: &Errors) -> String {
-    errors.map(percent).join("/")
-}
-
-fn all_met(errors: &Errors) -> bool {
-    Case::meets(errors) == [true; 3]
-}
-
-fn share(n: usize, of: usize) -> String {
-    format!("{n} of {of} ({:.0} %)", 100.0 * n as f64 / of.max(1) as f64)
-}
-
-/// A row of the page's first table: what is counted, and of a set what `predict` and what a replay has.
-type Row<'a> = (&'a str, &'a dyn Fn(&[Judged]) -> [String; 2]);
-
-/// The page's first table: a column for each set.
-fn summary(sets: &[(&Set, Vec<Judged>)]) -> String {
-    let both = |judged: &[Judged], is: &dyn Fn(&Case, &Errors) -> bool| {
-        let cases: Vec<&Case> = judged.iter().flat_map(|of| &of.cases).collect();
-        [false, true].map(|is_replay| {
-            let met = cases.iter().filter(|case| is(case, &case.errors_of(is_replay)));
-            share(met.count(), cases.len())
-        })
-    };
-    let answered = |judged: &[Judged]| {
-        let of = |is_replay: bool| {
-            let cases: Vec<&Case> =
-                judged.iter().filter(|of| of.is_answered()).flat_map(|of| &of.cases).collect();
-            share(
-                cases.iter().filter(|case| all_met(&case.errors_of(is_replay))).count(),
-                cases.len(),
-            )
-        };
-        [of(false), of(true)]
-    };
-    let signs = |judged: &[Judged]| {
-        let cases = || judged.iter().flat_map(|of| &of.cases);
-        let of =
-            |all: Vec<bool>| format!("{} of {}", all.iter().filter(|is| **is).count(), all.len());
-        let predicted = cases().flat_map(|case| case.signs(&case.predicted, &case.played_base));
-        let replayed = cases().flat_map(|case| case.signs(&case.replayed, &case.base));
-        [of(predicted.flatten().collect()), of(replayed.flatten().collect())]
-    };
-    let medians = |judged: &[Judged]| {
-        let cases: Vec<&Case> = judged.iter().flat_map(|of| &of.cases).collect();
-        [false, true].map(|is_replay| {
-            let one = |at: usize| {
-                median(cases.iter().map(|case| case.errors_of(is_replay)[at].abs()).collect())
-            };
-            [0, 1, 2].map(|at| format!("{:.1}", 100.0 * one(at))).join("/")
-        })
-    };
-    let middle = |judged: &[Judged]| {
-        let cases: Vec<&Case> = judged
-            .iter()
-            .filter(|of| of.reproduction.vouches().middle)
-            .flat_map(|of| &of.cases)
-            .collect();
-        [false, true].map(|is_replay| {
-            let met = |case: &&&Case| Case::meets(&case.errors_of(is_replay))[..2] == [true; 2];
-            share(cases.iter().filter(met).count(), cases.len())
-        })
-    };
-    let rows: [Row<'_>; 8] = [
-        ("whole goal", &|of| both(of, &|_, errors| all_met(errors))),
-        ("the same, where `predict` gives all figures", &answered),
-        ("throughput and p50, where it gives these", &|of| middle(of)),
-        ("throughput within 5 %", &|of| both(of, &|_, errors| Case::meets(errors)[0])),
-        ("p50 within 10 %", &|of| both(of, &|_, errors| Case::meets(errors)[1])),
-        ("p99 within 10 %", &|of| both(of, &|_, errors| Case::meets(errors)[2])),
-        ("right sign of changes > 3 %", &signs),
-        ("median error: throughput/p50/p99, %", &medians),
-    ];
-    let names: Vec<&str> = sets.iter().map(|(set, _)| set.meaning).collect();
-    let mut out = format!("| predict; replay | {} |\n|", names.join(" | "));
-    out.push_str(&" --- |".repeat(sets.len() + 1));
-    for (name, of) in rows {
-        let cells: Vec<String> = sets.iter().map(|(_, judged)| of(judged).join("; ")).collect();
-        write!(out, "\n| {name} | {} |", cells.join(" | ")).unwrap();
-    }
-    out + "\n"
-}
-
-/// The page's second table: a row for each load.
-fn loads_table(sets: &[(&Set, Vec<Judged>)]) -> String {
-    let mut out = "| load | cases met | played, % | wake-ups, % | KS | the kernel again, % | same CPU, % | waits |\n\
-                   | --- | --- | --- | --- | --- | --- | --- | --- |\n"
-        .to_owned();
-    for (set, judged) in sets {
-        writeln!(out, "| **{}** | | | | | | | |", set.meaning).unwrap();
-        for Judged { load, reproduction, again, cases, queues, same_cpu } in judged {
-            let Reproduction { throughput_ratio, wake_count_ratio, latency, .. } = reproduction;
-            let of = [throughput_ratio, &latency.p50_ratio, &latency.p99_ratio];
-            let of = of.map(|ratio| percent(ratio - 1.0)).join("/");
-            let refused = match reproduction.vouches() {
-                Vouched { middle: false, .. } => " (refused)",
-                Vouched { tail: false, .. } => " (no tail)",
-                _ => "",
-            };
-            let met = cases.iter().filter(|case| case.meets_goal()).count();
-            let again = again.as_ref().map_or_else(String::new, errors_text);
-            writeln!(
-                out,
-                "| {load}{refused} | {met} of {} | {of} | {} | {:.2} | {again} | {:.0} | {} |",
-                cases.len(),
-                percent(wake_count_ratio - 1.0),
-                latency.distance,
-                100.0 * same_cpu,
-                queues.each_ref().map(wait_text).join("; ")
-            )
-            .unwrap();
-        }
-    }
-    out
-}
-
-fn wait_text(waits: &Durations) -> String {
-    let at = |share| us(waits.at(share).unwrap_or(0));
-    format!("{} {}/{}", waits.count(), at(0.5), at(0.99))
-}
-
-/// Within what errors nine of ten cases are with which the model was made, and how many of those kept apart. Only of figures
-/// that `predict` gives.
-fn margins(sets: &[(&Set, Vec<Judged>)]) -> String {
-    let errors = |is_apart: bool, at: usize| -> Vec<f64> {
-        let is_given = |of: &&Judged| {
-            let Vouched { middle, tail, .. } = of.reproduction.vouches();
-            if at < 2 { middle } else { tail }
-        };
-        let of_sets = sets.iter().enumerate().filter(|(place, _)| (*place == 0) == is_apart);
-        let judged = of_sets.flat_map(|(_, (_, judged))| judged).filter(is_given);
-        let cases = judged.flat_map(|of| &of.cases);
-        let mut errors: Vec<f64> =
-            cases.map(|case| case.errors(&case.predicted)[at].abs()).collect();
-        errors.sort_by(f64::total_cmp);
-        errors
-    };
-    let of = |at: usize, name: &str| {
-        let made = errors(false, at);
-        let margin = made[(9 * made.len()).div_ceil(10) - 1];
-        let apart = errors(true, at);
-        let within = apart.iter().filter(|&&error| error <= margin).count();
-        let percent = 100.0 * margin;
-        format!("{name} within {percent:.1} % (kept apart: {within} of {})", apart.len())
-    };
-    let names = ["throughput", "median", "99th percentile"];
-    let texts: Vec<String> = names.iter().enumerate().map(|(at, name)| of(at, name)).collect();
-    format!(
-        "Of the cases with which the model was made, nine in ten have a {}, where `predict` gives the figure. So take \
-         the first two as margins, and not the third; the replicates' lowest and highest only differ in ticks.\n",
-        texts.join(", a ")
-    )
-}
-
-/// Why cases miss the goal.
-fn causes_list(causes: &[MissCause]) -> String {
-    let mut out = String::new();
-    for (at, cause) in causes.iter().enumerate() {
-        let of = if cause.cases.len() == 1 { "case" } else { "cases" };
-        writeln!(out, "{}. {} ({} {of}.)", at + 1, cause.why.trim(), cause.cases.len()).unwrap();
-    }
-    out
-}
-
-/// `cases.csv`: each case, with the cause if it misses the goal.
-fn cases_csv(sets: &[(&Set, Vec<Judged>)], causes: &[MissCause]) -> String {
-    let mut out =
-        "set,load,change,measured_throughput_change_percent,predicted_throughput_change_percent,\
-        measured_p50_us,predicted_p50_us,measured_p99_us,predicted_p99_us,throughput_error_percent,\
-        p50_error_percent,p99_error_percent,meets_goal,cause\n"
-            .to_owned();
-    for (set, judged) in sets {
-        for case in judged.iter().flat_map(|of| &of.cases) {
-            let Case { base, played_base, measured, predicted, .. } = case;
-            let name = set.name_of(case);
-            let cause = causes.iter().position(|cause| cause.cases.contains(&name));
-            let cause = cause.map_or_else(String::new, |at| (at + 1).to_string());
-            writeln!(
-                out,
-                "{},{},{},{},{},{},{},{},{},{},{},{cause}",
-                set.folder,
-                case.load,
-                case.change.name,
-                percent(measured.throughput_change(base)),
-                percent(predicted.throughput_change(played_base)),
-                us(measured.p50_ns),
-                us(predicted.p50_ns),
-                us(measured.p99_ns),
-                us(predicted.p99_ns),
-                case.errors(predicted).map(percent).join(","),
-                case.meets_goal(),
-            )
-            .unwrap();
-        }
-    }
-    out
-}
-
-/// What the page says.
-fn page(sets: &[(&Set, Vec<Judged>)], causes: &[MissCause]) -> String {
-    let changes = CHANGES.iter().map(|Change { name, meaning, .. }| format!("{name} ({meaning})"));
-    let changes: Vec<String> = changes.collect();
-    format!(
-        "{}\n{}\nPlayed under the recorded setting: errors of throughput/p50/p99, number of wake-ups, and KS of their latencies; \
-         how close the kernel comes in a second run; how many steps ran on the CPU that the kernel chose; and how often \
-         woken tasks waited behind another, and how long (p50/p99, µs), in the kernel; played.\n\n{}\nWhy predictions miss the goal:\n\n{}\nThe changes: {}.\n",
-        summary(sets),
-        margins(sets),
-        loads_table(sets),
-        causes_list(causes),
-        changes.join(", ")
-    )
 }
 
 /// Why some cases miss the goal: a row of `misses.toml`.
@@ -803,13 +572,13 @@ fn predictions_are_as_near_to_what_a_kernel_did_as_the_page_says() {
         .collect();
     assert!(all.len() >= 120, "{}", all.len());
     let causes = miss_causes();
-    let found = page(&sets, &causes);
+    let found = page::page(&sets, &causes);
     let path = root().join("docs/prediction.md");
     let text = fs::read_to_string(&path).expect("there is a page");
     let (before, rest) = text.split_once(BEGIN).expect("the page has the mark of a beginning");
     let (expected, after) = rest.split_once(END).expect("the page has the mark of an end");
     let cases_path = root().join("conformance/prediction/cases.csv");
-    let cases = cases_csv(&sets, &causes);
+    let cases = page::cases_csv(&sets, &causes);
     if rewrites() {
         fs::write(&path, format!("{before}{BEGIN}{found}{END}{after}")).expect("it can be written");
         fs::write(&cases_path, &cases).expect("it can be written");

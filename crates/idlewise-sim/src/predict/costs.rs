@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use idlewise_trace::causes::WorkloadMetadata;
 
 use super::tasks::Others;
-use super::{Arrival, CausedWorkload, Played, SHOWN_COUNT_MIN};
+use super::{Arrival, CausedWorkload, Kind, Played, SHOWN_COUNT_MIN};
 use crate::Machine;
 use crate::simulate::{Found, Quantiles};
 
@@ -51,7 +51,7 @@ impl CausedWorkload {
         let machine = metadata.machine.as_ref();
         let table_ns = machine.map_or_else(Vec::new, Machine::exit_latencies_ns);
         let mut all: BTreeMap<Option<u8>, Vec<u64>> = BTreeMap::new();
-        let mut by_kind: BTreeMap<(bool, Option<u8>), Vec<u64>> = BTreeMap::new();
+        let mut by_kind: BTreeMap<Kind, Vec<u64>> = BTreeMap::new();
         let others = self.others();
         // What waits behind a task shows how long that ran.
         let is_shown = |(step, others): &(&Played, &Others)| {
@@ -59,7 +59,7 @@ impl CausedWorkload {
         };
         for (step, _) in self.steps.iter().zip(&others).filter(is_shown) {
             all.entry(step.idle_state).or_default().push(step.latency_ns());
-            by_kind.entry((step.is_remote, step.idle_state)).or_default().push(step.latency_ns());
+            by_kind.entry(step.kind()).or_default().push(step.latency_ns());
         }
         let low_ns = |latencies_ns: &mut Vec<u64>| {
             let place = latencies_ns.len() / 10;
@@ -118,7 +118,7 @@ impl CausedWorkload {
         let mut rests_ns: Vec<u64> = Vec::with_capacity(self.steps.len());
         for (step, others) in self.steps.iter().zip(&others) {
             let latency_ns = step.latency_ns();
-            let kind = (step.is_remote, step.idle_state);
+            let kind = step.kind();
             let rest_ns = match step.idle_state {
                 // In the run, that follows from who is ahead there.
                 Some(_) if others.were_ahead && self.usual_rests_ns.contains_key(&kind) => {
@@ -139,19 +139,18 @@ impl CausedWorkload {
         let most_ns = self.most_rests_ns(&rests_ns);
         for (step, rest_ns) in self.steps.iter_mut().zip(rests_ns) {
             // Of a task that is bound to no CPU, more than most is that another CPU was late, or was chosen late.
-            let most_ns = most_ns.get(&(step.is_remote, step.idle_state));
-            let most_ns = most_ns.filter(|_| self.is_free[step.task as usize]);
+            let most_ns = most_ns.get(&step.kind()).filter(|_| self.is_free[step.task as usize]);
             step.rest_ns = most_ns.map_or(rest_ns, |&most_ns| rest_ns.min(most_ns));
         }
         self.find_scheduling(&others);
     }
 
     /// What nine of ten wake-ups of a kind have at most.
-    fn most_rests_ns(&self, rests_ns: &[u64]) -> BTreeMap<(bool, Option<u8>), u64> {
-        let mut by_kind: BTreeMap<(bool, Option<u8>), Vec<u64>> = BTreeMap::new();
+    fn most_rests_ns(&self, rests_ns: &[u64]) -> BTreeMap<Kind, u64> {
+        let mut by_kind: BTreeMap<Kind, Vec<u64>> = BTreeMap::new();
         for (step, &rest_ns) in self.steps.iter().zip(rests_ns).filter(|(step, _)| step.is_woken())
         {
-            by_kind.entry((step.is_remote, step.idle_state)).or_default().push(rest_ns);
+            by_kind.entry(step.kind()).or_default().push(rest_ns);
         }
         let most = |mut rests_ns: Vec<u64>| {
             let place = rests_ns.len() * 9 / 10;
@@ -175,7 +174,7 @@ impl CausedWorkload {
         if step.takes_over && !is_remote {
             return step.rest_ns;
         }
-        let kinds = [(is_remote, state), (step.is_remote, step.idle_state)];
+        let kinds = [(is_remote, state), step.kind()];
         if kinds[0] == kinds[1] {
             return step.rest_ns;
         }

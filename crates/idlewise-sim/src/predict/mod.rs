@@ -179,6 +179,9 @@ fn list(cpus: &[u16]) -> String {
     cpus.join(", ")
 }
 
+/// A kind of wake-ups: whether another CPU wakes, and the idle state that they find.
+type Kind = (bool, Option<u8>);
+
 /// A step, ready to be played. Times are from the beginning of the recording.
 #[derive(Clone, Copy, Debug)]
 struct Played {
@@ -270,7 +273,7 @@ pub struct CausedWorkload {
     /// How long after a wake-up the woken task takes the waker's CPU, if it does.
     usual_preemption_ns: u64,
     /// What is left of usual wake-ups after the exit latency, by whether another CPU wakes and by what they find.
-    usual_rests_ns: BTreeMap<(bool, Option<u8>), u64>,
+    usual_rests_ns: BTreeMap<Kind, u64>,
 }
 
 /// The time since the recording began.
@@ -561,6 +564,11 @@ impl Played {
     fn latency_ns(&self) -> u64 {
         self.recorded_run_at_ns.saturating_sub(self.due_ns)
     }
+
+    /// The kind of its wake-up in the recording.
+    fn kind(&self) -> Kind {
+        (self.is_remote, self.idle_state)
+    }
 }
 
 /// Fails if a recording does not say enough to be played.
@@ -613,12 +621,7 @@ pub fn play(
     setup.kernel_timers_span_ns = workload.span_ns.saturating_add(UNSEEN_TIMER_NS);
     setup.tick_phases_ns = workload.tick_phases_ns.clone();
     if workload.costs == Costs::Recorded {
-        setup.scheduler = match Scheduler::linux(workload.cpu_count) {
-            Scheduler::Deadlines { slice_ns, .. } => {
-                Scheduler::Deadlines { slice_ns, takes_waiting: workload.takes_waiting }
-            }
-            turns @ Scheduler::Turns => turns,
-        };
+        setup.scheduler = Scheduler::linux(workload.cpu_count, workload.takes_waiting);
     }
     let limit_ns = workload.span_ns.saturating_mul(LONGER_MAX).saturating_add(LONGER_BY_NS);
     let (ledger, load) = load(workload);

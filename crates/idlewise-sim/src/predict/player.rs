@@ -84,10 +84,6 @@ impl Ledger {
     }
 }
 
-fn set_waiter(ledger: &Ledger, step: u32, task: u32) {
-    ledger.waiters[step as usize].store(task, Ordering::Relaxed);
-}
-
 fn set(times: &[AtomicU64], step: u32, at_ns: u64) {
     times[step as usize].store(at_ns, Ordering::Relaxed);
 }
@@ -328,7 +324,7 @@ impl Program for Player {
                     }
                     if let Some(asked) = self.is_to_ask() {
                         self.asks = Some(asked);
-                        set_waiter(&self.ledger, asked, self.task);
+                        self.ledger.waiters[asked as usize].store(self.task, Ordering::Relaxed);
                         let stamp_ns = SPLIT_STAMP + u64::from(asked);
                         let (_, cpu) = self.awaited();
                         let cpu = self.is_pinned().then_some(cpu);

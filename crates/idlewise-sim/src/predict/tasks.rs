@@ -63,10 +63,21 @@ pub(super) fn find_answers(steps: &[Played], tasks: &[(u32, u32)], acts: &mut [A
             acts[place].answers = Some(asked);
         }
     }
-    // What else came meanwhile, from tasks that nearly always wake this one as they end. It is served at the earliest after
-    // what the task was doing then.
+    find_feeds(steps, tasks, acts, &wakes, &woken_by);
+}
+
+/// Finds what else came while a task was at work, from tasks that mostly wake this one as they end. It is served at the
+/// earliest after what the task was doing then. `wakes` counts who wakes whom, and `woken_by` has which steps wake a task.
+fn find_feeds(
+    steps: &[Played],
+    tasks: &[(u32, u32)],
+    acts: &mut [Act],
+    wakes: &BTreeMap<(u32, u32), usize>,
+    woken_by: &BTreeSet<(u32, u32)>,
+) {
+    let task_of = |id: u32| steps[id as usize].task;
     let mut feeders: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for (&(from, to), &count) in &wakes {
+    for (&(from, to), &count) in wakes {
         let (first, end) = tasks[from as usize];
         if from != to && 2 * count > (end - first) as usize {
             feeders.entry(to).or_default().push(from);

@@ -368,10 +368,11 @@ struct Task {
     has_waited: bool,
     /// How the last message found it.
     found: Found,
+    /// Whether a task on another CPU has woken it.
     is_woken_remotely: bool,
     sender_cost_ns: u64,
-    /// Where it ran before it came to its CPU, when it ran last, and how much it has wanted to run lately.
     urgency: Urgency,
+    /// Where it ran before it came to its CPU, when it ran last, and how much it has wanted to run lately.
     recent_cpu: usize,
     ran_at_ns: u64,
     load: RecentLoad,

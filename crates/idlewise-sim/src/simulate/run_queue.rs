@@ -30,9 +30,9 @@ pub enum Scheduler {
 
 impl Scheduler {
     /// Linux's since 6.6, for a machine of so many CPUs: 0.75 ms, and as much again each time their number doubles, up to 8.
-    pub fn linux(cpu_count: usize) -> Self {
+    pub fn linux(cpu_count: usize, takes_waiting: bool) -> Self {
         let steps = cpu_count.clamp(1, 8).ilog2();
-        Scheduler::Deadlines { slice_ns: 750_000 * u64::from(1 + steps), takes_waiting: true }
+        Scheduler::Deadlines { slice_ns: 750_000 * u64::from(1 + steps), takes_waiting }
     }
 }
 
@@ -263,7 +263,7 @@ mod tests {
 
     impl Bench {
         fn new() -> Self {
-            Bench { queue: RunQueue::new(Scheduler::linux(2)), lags_ns: vec![0; 8] }
+            Bench { queue: RunQueue::new(Scheduler::linux(2, true)), lags_ns: vec![0; 8] }
         }
 
         fn add(&mut self, task: TaskId) {
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn slices_grow_with_the_machine_up_to_eight_cpus() {
-        let slice_us = |cpu_count| match Scheduler::linux(cpu_count) {
+        let slice_us = |cpu_count| match Scheduler::linux(cpu_count, true) {
             Scheduler::Deadlines { slice_ns, .. } => slice_ns / 1_000,
             Scheduler::Turns => 0,
         };

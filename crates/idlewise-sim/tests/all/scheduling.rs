@@ -66,7 +66,7 @@ fn steps(scheduler: Scheduler, tasks: Vec<Spawn>) -> Vec<Step> {
 fn a_woken_task_goes_to_an_idle_cpu_unless_it_is_bound() {
     let share_elsewhere = |is_pinned| {
         let hog = worker(0, true, 1_000, 50);
-        let steps = steps(Scheduler::linux(2), vec![hog, worker(0, is_pinned, 20, 300)]);
+        let steps = steps(Scheduler::linux(2, true), vec![hog, worker(0, is_pinned, 20, 300)]);
         let elsewhere = steps.iter().filter(|step| step.cpu == 1).count();
         elsewhere as f64 / steps.len() as f64
     };
@@ -77,12 +77,10 @@ fn a_woken_task_goes_to_an_idle_cpu_unless_it_is_bound() {
 #[test]
 fn a_cpu_that_runs_out_of_tasks_takes_one_that_waits() {
     let waited_ns = |takes_waiting| {
-        let Scheduler::Deadlines { slice_ns, .. } = Scheduler::linux(2) else { panic!("turns") };
-        let scheduler = Scheduler::Deadlines { slice_ns, takes_waiting };
         let others = [worker(0, true, 4_000, 100), worker(1, true, 700, 300)];
         let mut tasks: Vec<Spawn> = others.into();
         tasks.push(worker(0, false, 400, 900));
-        let steps = steps(scheduler, tasks);
+        let steps = steps(Scheduler::linux(2, takes_waiting), tasks);
         steps.iter().map(Step::wake_to_run_ns).sum::<u64>() / steps.len() as u64
     };
     let (taken_ns, left_ns) = (waited_ns(true), waited_ns(false));
