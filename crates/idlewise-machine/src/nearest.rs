@@ -4,6 +4,9 @@
 //! have the one spelling by which the kernel, too, knows a governor, and its driver a state. Only the machines of
 //! `machines/` and the states of a replay or a measurement, which stay among us, are found in any case.
 
+/// Longer ones have no suggestion.
+const NAME_BYTE_COUNT_MAX: usize = 200;
+
 /// Returns the candidate that `name` was probably meant to be, or `None` if none is close. A close one
 /// differs by at most one edit for every three characters of `name`, apart from case.
 ///
@@ -13,11 +16,16 @@
 /// assert_eq!(nearest_name("meun", ["teo", "menu"]), Some("menu"));
 /// assert_eq!(nearest_name("TEO", ["teo", "menu"]), Some("teo"));
 /// assert_eq!(nearest_name("oracle", ["teo", "menu"]), None);
+/// assert_eq!(nearest_name(&"x".repeat(500_000), ["teo", &"x".repeat(499_999)]), None);
 /// ```
 pub fn nearest_name<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
+    // A long text is no misspelt name, and comparing takes as long as both are.
+    if name.len() > NAME_BYTE_COUNT_MAX {
+        return None;
+    }
     let lower = name.to_lowercase();
     let scored = candidates.into_iter().map(|candidate| {
         (strsim::damerau_levenshtein(&lower, &candidate.to_lowercase()), candidate)

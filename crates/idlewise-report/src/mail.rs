@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use idlewise_sim::Basis;
 
 use crate::replay::{Outcome, Role};
+use crate::without_secrets;
 use crate::{Notes, NotesForm, counted};
 
 /// The width of the text. Quoted a few times it still fits a terminal.
@@ -134,7 +135,8 @@ impl Mail<'_> {
                 ascii(bundle)
             );
         }
-        text
+        // It goes to a public list.
+        without_secrets(&text).into_owned()
     }
 
     /// What was compared.

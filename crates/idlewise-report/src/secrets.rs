@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+/// One slash too few, as in `http:/me:pw@host`, is still meant as a URL.
+const MISTYPED: [&str; 5] = ["http:/", "https:/", "s3:/", "gs:/", "az:/"];
 /// What stands for a secret.
 const HIDDEN: &str = "***";
 const SCHEME_END: &str = "://";
@@ -22,21 +24,32 @@ const SECRET_PARTS: [&str; 8] =
 /// assert_eq!(without_secrets(text), "cannot read https://me:***@host/log?sig=***&v=1: refused");
 /// ```
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
-    if !text.contains(SCHEME_END) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find(SCHEME_END) {
-        let (before, begun) = rest.split_at(at + SCHEME_END.len());
+    let Some(mut at) = url_at(rest) else { return Cow::Borrowed(text) };
+    let mut shown = String::with_capacity(text.len());
+    loop {
+        let (before, begun) = rest.split_at(at);
         // A quote ends it in JSON.
         let end = begun.find(|c: char| c.is_whitespace() || c == '"').unwrap_or(begun.len());
         shown.push_str(before);
         push_url(&begun[..end], &mut shown);
         rest = &begun[end..];
+        match url_at(rest) {
+            Some(next) => at = next,
+            None => break,
+        }
     }
     shown.push_str(rest);
     Cow::Owned(shown)
+}
+
+/// Where the first URL is after its scheme.
+fn url_at(text: &str) -> Option<usize> {
+    let mistyped = MISTYPED.iter().filter_map(|begin| Some(text.find(begin)? + begin.len()));
+    let right = text.find(SCHEME_END).map(|at| at + SCHEME_END.len());
+    // `http://` begins with `http:/`.
+    let first = mistyped.filter(|&at| !text[at..].starts_with('/')).chain(right).min()?;
+    Some(first)
 }
 
 /// Adds what follows a URL's scheme.
@@ -100,6 +113,7 @@ mod tests {
             ("https://u:p@h/x", "https://u:***@h/x"),
             ("https://u:p@h:8080: no answer", "https://u:***@h:8080: no answer"),
             ("s3://token@h", "s3://***@h"),
+            ("http:/u:p@h/x and http://v:q@i", "http:/u:***@h/x and http://v:***@i"),
             // An @ and a colon in the password, and one with a slash.
             ("http://u:p@q:r@h/a@b", "http://u:***@h/a@b"),
             ("http://u:p/q@h/x", "http://u:***@h/x"),

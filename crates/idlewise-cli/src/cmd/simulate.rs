@@ -24,13 +24,15 @@ use crate::doubts::ShownDoubts;
 use crate::error::{Failure, Result, keys_and_values};
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
-use crate::input::{NamedLog, must_have_gaps, read_text};
+use crate::input::{NamedLog, must_have_gaps, read_text_at_most};
 use crate::promoting::Promoting;
 use crate::role::{BundleRole, LIST, OUTPUT, Roles};
 use crate::screen::{self, Screen};
 use crate::threads;
 use crate::unpack::Unpacking;
 
+/// Much longer than any workload. Reading a TOML file takes fifty times its size.
+const WORKLOAD_BYTE_COUNT_MAX: u64 = 1 << 20;
 /// The default simulated time.
 const DURATION_DEFAULT_MS: u64 = 1_000;
 /// A year. A longer simulation would never end in practice.
@@ -384,7 +386,7 @@ impl Simulate {
 pub(super) fn generated(name: &str, hardware: &mut Hardware) -> Result<Option<Workload>> {
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| extension == "toml") {
-        let text = read_text(path)?;
+        let text = read_text_at_most(path, WORKLOAD_BYTE_COUNT_MAX)?;
         return Workload::from_toml(&text, hardware)
             .map(Some)
             .map_err(|error| Failure::new(format_args!("{name}: {error}")));

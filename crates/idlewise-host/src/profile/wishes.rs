@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use idlewise_trace::open_regular;
+
 /// Those that idlewise judges.
 pub(super) const JUDGED: [&str; 8] = [
     "idle",
@@ -129,6 +131,7 @@ pub(super) fn parameters(cmdline: &str) -> impl Iterator<Item = (String, Option<
 
 pub(super) fn text(path: &Path) -> Result<String, ProfileError> {
     let unreadable = |source| ProfileError::Unreadable { path: path.to_owned(), source };
-    let bytes = std::fs::File::open(path).and_then(|file| crate::root::read_whole(file, 1 << 20));
+    // A pipe would be waited for without a word.
+    let bytes = open_regular(path).and_then(|file| crate::root::read_whole(file, 1 << 20));
     Ok(String::from_utf8_lossy(&bytes.map_err(unreadable)?).into_owned())
 }

@@ -17,6 +17,9 @@ use crate::Root;
 /// How long a holder may take to notice that its session is over: it has nothing else to do.
 const END_TIME: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
+/// What the program is started with.
+const COMMAND: [&str; 2] = ["set", "hold"];
+
 /// A holder that has not been told to begin.
 pub(super) struct Waiting(Child);
 
@@ -27,7 +30,7 @@ pub(super) struct Holding(Child);
 /// Starts a holder.
 pub(super) fn start(root: &Root, program: &Path, id: u64) -> Result<Waiting, SettingsError> {
     let mut command = Command::new(program);
-    command.args(["set", "hold", &id.to_string()]);
+    command.args(COMMAND).arg(id.to_string());
     if !root.is_live() {
         command.arg("--sysroot").arg(root.path(""));
     }
@@ -69,10 +72,14 @@ impl Drop for Holding {
     }
 }
 
-/// Waits for the end of a holder whose session is over. One that does not end is killed.
+/// Waits for the end of a holder whose session is over. One that does not end is killed. A process that is no holder is let
+/// be, whatever the journal says: it may be one of a copied tree.
 pub(super) fn wait_for_end(holder: Option<Process>) {
     let is_other = |process: &Process| process.pid != getpid().as_raw_pid();
-    let Some(process) = holder.filter(is_other).and_then(Process::descriptor) else { return };
+    let Some(holder) = holder.filter(is_other) else { return };
+    let [one, other] = COMMAND;
+    let descriptor = holder.descriptor().filter(|_| holder.was_started_with(one, other));
+    let Some(process) = descriptor else { return };
     if poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&END_TIME)) == Ok(0) {
         let _ = pidfd_send_signal(&process, Signal::KILL);
         let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&END_TIME));

@@ -1,6 +1,6 @@
 //! Sessions and slots, the file they are kept in, and the lock that every change takes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::SettingsError;
 use super::error::file_error;
 use super::process::Process;
-use super::wishes::{is_limit_file, limit_us};
+use super::wishes::{is_limit_file, is_setting_file, limit_us};
 use crate::Root;
 
 const FOLDER: &str = "run/idlewise";
@@ -28,6 +28,8 @@ const NAME: &str = "journal.json";
 const NEW_NAME: &str = "journal.new";
 const LOCK_NAME: &str = "lock";
 const VERSION: u32 = 1;
+/// So many sessions are never begun.
+const NEXT_ID_MAX: u64 = 1 << 53;
 
 /// The longest journal that is read or written. One command that sets every state of 4,096 CPUs needs some ten million
 /// bytes, and each further one three.
@@ -149,12 +151,27 @@ impl Journal {
         if journal.boot_id != boot_id(root) {
             return Ok((Self::new(root), true));
         }
-        // Nothing else is ever written, so nothing else may be in it.
-        let of_sysfs = |slot: &Slot| slot.file.starts_with("sys/devices/system/cpu/");
-        match journal.slots.iter().find(|slot| !of_sysfs(slot)) {
-            Some(slot) => Err(damaged(format!("it names {}, which is no setting", slot.file))),
+        match journal.problem() {
+            Some(problem) => Err(damaged(problem)),
             None => Ok((journal, false)),
         }
+    }
+
+    /// What can't be so. Nothing else is ever written, so nothing else may be in it: it says where root writes what.
+    fn problem(&self) -> Option<String> {
+        let of_sessions = self.sessions.iter().flat_map(|session| session.files.keys());
+        let mut files = self.slots.iter().map(|slot| &slot.file).chain(of_sessions);
+        if let Some(file) = files.find(|file| !is_setting_file(file)) {
+            return Some(format!("it names {file:?}, which is no setting"));
+        }
+        if self.slot_places().len() < self.slots.len() {
+            return Some("it names a file twice".to_owned());
+        }
+        let ids: BTreeSet<u64> = self.sessions.iter().map(|session| session.id).collect();
+        let is_counted = ids.len() == self.sessions.len()
+            && ids.last().is_none_or(|&last| last <= self.next_id)
+            && self.next_id < NEXT_ID_MAX;
+        (!is_counted).then(|| "the numbers of its sessions can't be so".to_owned())
     }
 
     /// Fails if it is too long to be written with a new wish in it.

@@ -9,10 +9,12 @@ use crate::Root;
 
 /// A process of the running machine, also if settings are below another root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Process {
     /// Its number.
     pub pid: i32,
     /// When it started, in clock ticks since boot. `None` if /proc does not say.
+    #[serde(deserialize_with = "Option::deserialize")] // It may not be left out.
     pub(super) start_ticks: Option<u64>,
 }
 
@@ -35,6 +37,13 @@ impl Process {
             }
             None => false,
         }
+    }
+
+    /// Whether a word of its command is `one` and the next one is `other`.
+    pub(super) fn was_started_with(self, one: &str, other: &str) -> bool {
+        let text = Root::live().text(&format!("proc/{}/cmdline", self.pid)).unwrap_or_default();
+        let words: Vec<&str> = text.split('\0').collect();
+        words.windows(2).any(|two| two == [one, other])
     }
 
     /// A file descriptor that is readable when it ends. `None` if it has ended.

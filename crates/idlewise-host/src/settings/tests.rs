@@ -338,7 +338,16 @@ fn a_damaged_journal_is_not_guessed_at() {
         good[..good.len() / 2].to_owned(),
         good.replace("\"version\": 1", "\"version\": 2"),
         good.replace("sys/devices/system/cpu/cpu1/cpuidle/state2/disable", "etc/shadow"),
+        good.replace("cpu1/cpuidle/state2/disable", "cpu1/online"),
+        good.replace("cpu1/cpuidle/state2/disable", "cpu01/cpuidle/state2/disable"),
+        good.replace("cpu1/cpuidle/state2/disable", "cpu1/../../../../../etc/shadow"),
+        good.replace("cpu1/cpuidle/state2/disable", "cpu1/cpuidle/state2/name"),
+        good.replace("cpu1/cpuidle/state2/disable", "cpu2/cpuidle/state2/disable"),
+        good.replace("\"next_id\": 1", "\"next_id\": 18446744073709551615"),
+        good.replace("\"next_id\": 1", "\"next_id\": 0"),
+        good.replace("\"start_ticks\"", "\"start\""),
     ] {
+        assert_ne!(damaged, good);
         fs::write(&path, damaged).unwrap();
         let error = revert(&machine.1, Which::All).unwrap_err();
         assert!(matches!(error, SettingsError::DamagedJournal { .. }), "{error}");
@@ -346,6 +355,26 @@ fn a_damaged_journal_is_not_guessed_at() {
     fs::write(&path, good).unwrap();
     revert(&machine.1, Which::All).unwrap();
     assert_eq!(machine.text(&disable(1, 2)), "0");
+}
+
+/// A tree that was copied has the numbers of another machine's processes.
+#[test]
+fn a_process_that_is_no_holder_is_let_be() {
+    let machine = Machine::new();
+    machine.lasting("C6=off");
+    let path = machine.0.path().join("run/idlewise/journal.json");
+    let mut other = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let process = super::process::Process::with(other.id().cast_signed());
+    let holder = format!("\"holder\": {}", serde_json::to_string(&process).unwrap());
+    let good = fs::read_to_string(&path).unwrap();
+    assert!(good.contains("\"holder\": null"), "{good}");
+    fs::write(&path, good.replace("\"holder\": null", &holder)).unwrap();
+    let reverted = revert(&machine.1, Which::All);
+    let ended = other.try_wait().unwrap();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    reverted.unwrap();
+    assert_eq!((machine.text(&disable(1, 2)).as_str(), ended), ("0", None));
 }
 
 #[test]

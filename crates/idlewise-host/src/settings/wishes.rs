@@ -41,6 +41,18 @@ pub(super) fn is_limit_file(file: &str) -> bool {
     file.ends_with("/pm_qos_resume_latency_us")
 }
 
+/// Whether a setting is ever written to a file of this name.
+pub(super) fn is_setting_file(file: &str) -> bool {
+    let of_cpu = || {
+        let (cpu, _) = file.strip_prefix("sys/devices/system/cpu/cpu")?.split_once('/')?;
+        let cpu: u16 = cpu.parse().ok()?;
+        let is_disable = |index| file == format!("{}/disable", state_folder(cpu, index));
+        // What was parsed may have been written otherwise.
+        Some(file == limit_file(cpu) || (0..STATE_COUNT_MAX).any(is_disable))
+    };
+    file == GOVERNOR_FILE || of_cpu() == Some(true)
+}
+
 /// A CPU's limit as sysfs writes it. There, `0` is no limit, and `n/a` is a limit of 0
 /// (Documentation/ABI/testing/sysfs-devices-power). In `/dev/cpu_dma_latency`, 0 is a limit of 0.
 pub(super) fn limit_value(limit: Option<Duration>) -> String {
