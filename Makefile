@@ -332,18 +332,23 @@ test-kernel-debug: toolchain ## the modules in kernels with lockdep and KASAN, o
 	@./scripts/setup $(KERNEL_BACKPORTS) $(KERNEL_DEBUG_BACKPORTS)
 	@./kernel/tests/debug
 
-# Run by hand only: it takes half an hour or more. What it records is kept, so `cargo test` checks the table without QEMU.
+# Run by hand only: each set takes about half an hour. What it records is kept, so `cargo test` checks the table without QEMU.
+PREDICTION_SETS = pinned unbound-made unbound-apart
+SETS ?= $(PREDICTION_SETS)
+
 .PHONY: test-prediction
-test-prediction: toolchain ## what `predict` says against what a real kernel then does: records anew, and rewrites the table (QEMU)
+test-prediction: toolchain ## what `predict` says against what a real kernel then does: records anew, and rewrites the table (QEMU); SETS=pinned
+	@test -z '$(filter-out $(PREDICTION_SETS),$(SETS))' || { echo 'SETS: some of $(PREDICTION_SETS)'; exit 2; }
 	@./scripts/setup $(KERNEL_PACKAGES) sqlite3 e2fsprogs
 	@./scripts/setup $(KERNEL_BACKPORTS)
 	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
 	@$(CARGO) build --quiet --release --package idlewise-cli
 	@rm -rf target/prediction
-	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" BUILD=target/kernel ./kernel/tests/prediction/run target/prediction/pinned
-	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" BUILD=target/kernel \
-		SETTINGS="menu again ladder teo hazard no-C6 limit table" \
-		./kernel/tests/loads/run target/prediction unbound-made unbound-apart
+	@export IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" BUILD=target/kernel; \
+	for set in $(SETS); do case $$set in \
+	pinned) ./kernel/tests/prediction/run target/prediction/pinned ;; \
+	*) SETTINGS="menu again ladder teo hazard no-C6 limit table" ./kernel/tests/loads/run target/prediction $$set ;; \
+	esac || exit; done
 	@IDLEWISE_PREDICTION="$$PWD/target/prediction" IDLEWISE_GOLDEN=rewrite $(CARGO) test --package idlewise-linux --test all prediction::
 
 # Run by hand only: it takes 20 minutes. NAMES='dns build' selects loads of kernel/tests/loads/table.
@@ -466,9 +471,12 @@ mutants: toolchain ## damaged recordings, logs, machines and workloads through e
 
 FUZZ_SECONDS = 600
 
-fuzz: ## ten minutes of fuzzing for each parser (needs a nightly toolchain and cargo-fuzz)
-	@for crate in machine trace sim host lab; do cd "$(CURDIR)/crates/idlewise-$$crate" && \
-	for target in $$($(CARGO) +nightly fuzz list); do \
+fuzz: toolchain ## ten minutes of fuzzing for each parser (needs a nightly toolchain)
+	@$(CARGO) +nightly --version > /dev/null || { echo 'fuzz: rustup toolchain install nightly'; exit 1; }
+	@./scripts/tool cargo-fuzz 0.13.1
+	@export PATH="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/tools/bin:$$PATH"; \
+	for crate in machine trace sim host lab; do cd "$(CURDIR)/crates/idlewise-$$crate" && \
+	targets=$$($(CARGO) +nightly fuzz list) || exit 1; for target in $$targets; do \
 	mkdir -p fuzz/corpus/$$target && \
 	$(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target $$(ls -d tests/malformed 2>/dev/null) \
 	-- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 || exit 1; done; done

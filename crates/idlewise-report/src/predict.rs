@@ -1,14 +1,17 @@
 //! The output of a prediction: what another setting would do to a workload.
 
 use idlewise_sim::Basis;
-use idlewise_sim::predict::{Durations, Likeness, Miss, Outcome, Reproduction, Vouched};
+use idlewise_sim::predict::{
+    Durations, Interval, Likeness, MARGINS, Miss, Outcome, Reproduction, Vouched, Waited, around,
+};
 
 use crate::columns::GOVERNOR;
 use crate::verdict::percent_change;
 use crate::{Column, Heading, Priority, Table};
 
-/// A change against the recorded setting: the mean over replicates, the lowest and the highest, as ratios (0.1 is
-/// 10 % more).
+/// A change against the recorded setting, as a ratio (0.1 is 10 % more), and within what it is. Of throughput, that is where
+/// nine in ten measured values are to be expected; of all else, the lowest and highest of the replicates, which
+/// only differ in when ticks come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     mean: f64,
@@ -17,31 +20,39 @@ pub struct Change {
 }
 
 impl Change {
-    /// Compares replicates with those of the recorded setting that have the same seeds; `None` without any, or if a
-    /// base is 0.
+    /// Compares replicates with those of the recorded setting that have the same seeds: their means, and the lowest and
+    /// highest of two with one seed. `None` without any, or if a base is 0.
     pub fn of(values: &[f64], bases: &[f64]) -> Option<Self> {
-        let changes: Vec<f64> =
-            values.iter().zip(bases).map(|(value, base)| value / base - 1.0).collect();
+        let changes = values.iter().zip(bases).map(|(value, base)| value / base - 1.0);
+        let changes: Vec<f64> = changes.collect();
         if changes.is_empty() || changes.iter().any(|change| !change.is_finite()) {
             return None;
         }
         Some(Change {
-            mean: changes.iter().sum::<f64>() / changes.len() as f64,
+            mean: mean(values)? / mean(bases)? - 1.0,
             low: changes.iter().copied().fold(f64::INFINITY, f64::min),
             high: changes.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         })
     }
 
-    /// `+1.3 % (+0.9 to +1.6)`, without the range where replicates agree, and with what else is in the parentheses.
-    fn words(self, more: Option<&str>) -> String {
-        let [mean, low, high] =
-            [self.mean, self.low, self.high].map(|ratio| format!("{:+.1}", ratio * 100.0));
-        let range = (low != high).then(|| format!("{low} to {high}"));
-        let aside: Vec<&str> = range.as_deref().into_iter().chain(more).collect();
-        match aside.is_empty() {
-            true => format!("{mean} %"),
-            false => format!("{mean} % ({})", aside.join(", ")),
-        }
+    fn is_none(self) -> bool {
+        self.low == 0.0 && self.high == 0.0
+    }
+
+    fn widened(self, margin: f64) -> Self {
+        let replicates = Interval { low: 1.0 + self.low, high: 1.0 + self.high };
+        let Interval { low, high } = replicates.widened(margin);
+        Change { low: low - 1.0, high: high - 1.0, ..self }
+    }
+
+    fn percent(ratio: f64) -> String {
+        format!("{:+.1}", ratio * 100.0)
+    }
+
+    /// `+1.3 % (-2.0 to +4.6)`.
+    fn with_range(self) -> String {
+        let [mean, low, high] = [self.mean, self.low, self.high].map(Self::percent);
+        format!("{mean} % ({low} to {high})")
     }
 }
 
@@ -51,6 +62,8 @@ pub struct PredictedRun {
     governor: String,
     step_count: usize,
     makespan_ns: f64,
+    /// The replicates have exactly the recorded setting's.
+    throughput_is_same: bool,
     throughput: Option<Change>,
     latency_ns: Option<f64>,
     latency: Option<Change>,
@@ -72,13 +85,15 @@ impl PredictedRun {
         let makespans = all(outcomes, |outcome| Some(outcome.makespan_ns as f64));
         let throughput_ratios: Vec<f64> =
             outcomes.iter().zip(bases).map(|(run, base)| run.throughput_ratio(base)).collect();
-        let (latencies, base_latencies) = both(|outcome| outcome.latencies.mean_ns());
+        let throughput = Change::of(&throughput_ratios, &vec![1.0; throughput_ratios.len()]);
+        let (latencies, base_latencies) = both(|outcome| outcome.latency_mean_ns);
         let (energies, base_energies) = both(Outcome::energy_uj);
         PredictedRun {
             governor: governor.to_owned(),
-            step_count: outcomes.first().map_or(0, |outcome| outcome.windows.len()),
+            step_count: outcomes.first().map_or(0, |outcome| outcome.step_count),
             makespan_ns: mean(&makespans).unwrap_or(0.0),
-            throughput: Change::of(&throughput_ratios, &vec![1.0; throughput_ratios.len()]),
+            throughput_is_same: throughput.is_none_or(Change::is_none),
+            throughput: throughput.map(|change| change.widened(MARGINS.throughput)),
             latency_ns: mean(&latencies),
             latency: Change::of(&latencies, &base_latencies),
             energy_uj: mean(&energies),
@@ -100,10 +115,9 @@ impl PredictedRun {
 
     /// Whether it does exactly what the recorded setting does.
     fn is_unchanged(&self) -> bool {
-        let changes = [self.throughput, self.latency, self.energy];
-        changes
-            .into_iter()
-            .all(|change| change.is_none_or(|Change { low, high, .. }| low == 0.0 && high == 0.0))
+        let others = [self.latency, self.energy];
+        self.throughput_is_same
+            && others.into_iter().all(|change| change.is_none_or(Change::is_none))
     }
 }
 
@@ -115,11 +129,12 @@ pub fn verdicts(runs: &[PredictedRun], powers: Basis, elsewhere: Option<&str>) -
         if run.is_unchanged() {
             return format!("With {}{on}: no change.", run.governor);
         }
-        let powers = format!("{} power", powers.as_str());
+        let mean = |change: Change| format!("{} %", Change::percent(change.mean));
+        let powers = |change| format!("{} ({} power)", mean(change), powers.as_str());
         let parts = [
-            ("throughput", run.throughput.map(|change| change.words(None))),
-            ("mean latency", run.latency.map(|change| change.words(None))),
-            ("energy", run.energy.map(|change| change.words(Some(&powers)))),
+            ("throughput", run.throughput.map(Change::with_range)),
+            ("mean latency", run.latency.map(mean)),
+            ("energy", run.energy.map(powers)),
         ];
         let parts: Vec<String> = parts
             .into_iter()
@@ -132,45 +147,80 @@ pub fn verdicts(runs: &[PredictedRun], powers: Basis, elsewhere: Option<&str>) -
     runs.into_iter().map(sentence).collect()
 }
 
+/// A percentile of wake-to-run latencies, and within what it is to be expected.
+#[derive(Clone, Copy, Debug)]
+struct Percentile {
+    ns: f64,
+    /// `None` where no kernel's runs have shown how far the model is off.
+    interval: Option<Interval>,
+}
+
+impl Percentile {
+    /// Within nothing.
+    fn bare(ns: u64) -> Self {
+        Percentile { ns: ns as f64, interval: None }
+    }
+}
+
 /// What a setting does to the wake-ups of the tasks with one name.
 #[derive(Clone, Debug)]
 pub struct PredictedTask {
     governor: String,
     task: String,
-    latencies: Durations,
-    change: Option<Change>,
-    has_tail: bool,
+    wake_count: usize,
+    mean_ns: Option<f64>,
+    p50: Option<Percentile>,
+    p99: Option<Percentile>,
+    p999: Option<Percentile>,
+    /// Of the mean, as a ratio.
+    change: Option<f64>,
 }
 
 impl PredictedTask {
-    /// Takes a task's latencies of all replicates together, and those of the recorded setting.
-    pub fn new(governor: &str, task: &str, replicates: &[Durations], bases: &[Durations]) -> Self {
-        let means =
-            |of: &[Durations]| -> Vec<f64> { of.iter().filter_map(Durations::mean_ns).collect() };
+    /// Takes a task's latencies of all replicates together. `base` is the recorded setting's row, but for that itself.
+    /// `has_intervals` says that `MARGINS` hold for them: they do for those of all tasks.
+    pub fn new(
+        governor: &str,
+        task: &str,
+        replicates: &[Waited],
+        base: Option<&Self>,
+        has_intervals: bool,
+    ) -> Self {
+        let all = Durations::together(replicates.iter().map(|waited| &waited.durations));
+        let percentile = |share: f64, of: fn(&Waited) -> Option<Interval>, margin: f64| {
+            let ns = all.at(share)? as f64;
+            let interval = || around(ns, replicates.iter().filter_map(of)).widened(margin);
+            Some(Percentile { ns, interval: has_intervals.then(interval) })
+        };
+        let mean_ns = all.mean_ns();
+        let change = base.and_then(|base| Some(mean_ns? / base.mean_ns? - 1.0));
         PredictedTask {
             governor: governor.to_owned(),
             task: task.to_owned(),
-            latencies: Durations::together(replicates),
-            change: Change::of(&means(replicates), &means(bases)),
-            has_tail: true,
+            wake_count: all.count(),
+            mean_ns,
+            p50: percentile(0.5, |waited| waited.p50, MARGINS.p50),
+            p99: percentile(0.99, |waited| waited.p99, MARGINS.p99),
+            p999: all.at(0.999).map(Percentile::bare),
+            change: change.filter(|change| change.is_finite()),
         }
     }
 
     /// Leaves out what a reproduction does not vouch for.
     pub fn only(self, vouched: Vouched) -> Self {
         let has_tail = vouched.tail;
-        PredictedTask { change: self.change.filter(|_| has_tail), has_tail, ..self }
-    }
-
-    fn mean_ns(&self) -> Option<f64> {
-        self.latencies.mean_ns().filter(|_| self.has_tail)
-    }
-
-    fn at(&self, share: f64) -> Option<f64> {
-        let is_given = self.has_tail || share <= 0.5;
-        self.latencies.at(share).filter(|_| is_given).map(|ns| ns as f64)
+        PredictedTask {
+            mean_ns: self.mean_ns.filter(|_| has_tail),
+            p99: self.p99.filter(|_| has_tail),
+            p999: self.p999.filter(|_| has_tail),
+            change: self.change.filter(|_| has_tail),
+            ..self
+        }
     }
 }
+
+const BY_TICKS: &str =
+    "The lowest and the highest change of a replicate. Replicates only differ in when ticks come.";
 
 const TASK: Heading = Heading::text(
     "task",
@@ -190,18 +240,18 @@ pub fn run_columns() -> Vec<Column<PredictedRun>> {
         })
         .means(
             "How much faster tasks got through their steps than under the recorded setting, \
-             weighted by wake-ups: 0.1 is 10 % faster. Low and high are the extremes of the \
-             replicates.",
+             weighted by wake-ups: 0.1 is 10 % faster. Nine in ten measured values are to be \
+             expected from low to high.",
         ),
-        C::ratio("throughput_change_low_ratio", "lowest", |row| {
+        C::ratio("throughput_change_low_ratio", "from", |row| {
             row.throughput.map(|change| change.low).into()
         })
-        .means("Lowest of a replicate.")
+        .means("Nine in ten measured values are to be expected from here.")
         .detail(),
-        C::ratio("throughput_change_high_ratio", "highest", |row| {
+        C::ratio("throughput_change_high_ratio", "to", |row| {
             row.throughput.map(|change| change.high).into()
         })
-        .means("Highest of a replicate.")
+        .means("Nine in ten measured values are to be expected up to here.")
         .detail(),
         C::ns("latency_mean_ns", "latency mean", |row| row.latency_ns.into())
             .means("Mean time from the event that wakes a task until the task runs.")
@@ -209,40 +259,16 @@ pub fn run_columns() -> Vec<Column<PredictedRun>> {
         C::ratio("latency_change_ratio", "latency change", |row| {
             row.latency.map(|change| change.mean).into()
         })
-        .means(
-            "Its change from the recorded setting. Low and high are the extremes of the \
-             replicates.",
-        ),
-        C::ratio("latency_change_low_ratio", "lowest", |row| {
-            row.latency.map(|change| change.low).into()
-        })
-        .means("Lowest of a replicate.")
-        .detail(),
-        C::ratio("latency_change_high_ratio", "highest", |row| {
-            row.latency.map(|change| change.high).into()
-        })
-        .means("Highest of a replicate.")
-        .detail(),
+        .means("Its change from the recorded setting.")
+        ,
         C::uj("energy_uj", "energy", |row| row.energy_uj.into())
             .means("Energy of all cores and packages.")
             .lower_is_better(),
         C::ratio("energy_change_ratio", "energy change", |row| {
             row.energy.map(|change| change.mean).into()
         })
-        .means(
-            "Its change from the recorded setting. Low and high are the extremes of the \
-             replicates.",
-        ),
-        C::ratio("energy_change_low_ratio", "lowest", |row| {
-            row.energy.map(|change| change.low).into()
-        })
-        .means("Lowest of a replicate.")
-        .detail(),
-        C::ratio("energy_change_high_ratio", "highest", |row| {
-            row.energy.map(|change| change.high).into()
-        })
-        .means("Highest of a replicate.")
-        .detail(),
+        .means("Its change from the recorded setting.")
+        ,
         C::ns("makespan_ns", "makespan", |row| row.makespan_ns.into())
             .means(
                 "From the beginning to the end of the last step, mean over replicates. Some timer of the kernel \
@@ -252,6 +278,26 @@ pub fn run_columns() -> Vec<Column<PredictedRun>> {
         C::count("step_count", "steps", |row| (row.step_count as u64).into())
             .means("Steps of all tasks in a replicate.")
             .detail(),
+        C::ratio("latency_change_tick_low_ratio", "latency tick low", |row| {
+            row.latency.map(|change| change.low).into()
+        })
+        .means(BY_TICKS)
+        .detail(),
+        C::ratio("latency_change_tick_high_ratio", "latency tick high", |row| {
+            row.latency.map(|change| change.high).into()
+        })
+        .means(BY_TICKS)
+        .detail(),
+        C::ratio("energy_change_tick_low_ratio", "energy tick low", |row| {
+            row.energy.map(|change| change.low).into()
+        })
+        .means(BY_TICKS)
+        .detail(),
+        C::ratio("energy_change_tick_high_ratio", "energy tick high", |row| {
+            row.energy.map(|change| change.high).into()
+        })
+        .means(BY_TICKS)
+        .detail(),
     ]
 }
 
@@ -261,38 +307,148 @@ pub fn task_columns() -> Vec<Column<PredictedTask>> {
     vec![
         C::new(GOVERNOR, |row| row.governor.as_str().into()),
         C::new(TASK, |row| row.task.as_str().into()),
-        C::count("wake_count", "wakes", |row| (row.latencies.count() as u64).into())
+        C::count("wake_count", "wakes", |row| (row.wake_count as u64).into())
             .means("Wake-ups of all replicates together."),
-        C::ns("latency_mean_ns", "latency mean", |row| row.mean_ns().into())
-            .means("Mean time from the event that wakes a task until the task runs.")
+        C::ns("latency_mean_ns", "latency mean", |row| row.mean_ns.into())
+            .means(
+                "Mean time from the event that wakes a task until the task runs, and percentiles of these \
+                 times. Nine in ten measured values are to be expected from low to high, which only the \
+                 row of all tasks has.",
+            )
             .lower_is_better(),
-        C::ns("latency_p50_ns", "p50", |row| row.at(0.5).into())
+        C::ns("latency_p50_ns", "p50", |row| row.p50.map(|of| of.ns).into())
             .means("The median of these times.")
             .lower_is_better(),
-        C::ns("latency_p99_ns", "p99", |row| row.at(0.99).into())
+        C::ns("latency_p50_low_ns", "p50 from", |row| low(row.p50).into())
+            .means("Nine in ten measured medians are to be expected from here. Of all tasks only.")
+            .detail(),
+        C::ns("latency_p50_high_ns", "p50 to", |row| high(row.p50).into())
+            .means("Nine in ten measured medians are to be expected up to here.")
+            .detail(),
+        C::ns("latency_p99_ns", "p99", |row| row.p99.map(|of| of.ns).into())
             .means("Their 99th percentile.")
             .lower_is_better(),
-        C::ns("latency_p999_ns", "p99.9", |row| row.at(0.999).into())
+        C::ns("latency_p99_low_ns", "p99 from", |row| low(row.p99).into())
+            .means("Nine in ten measured 99th percentiles are to be expected from here. Of all tasks only.")
+            .detail(),
+        C::ns("latency_p99_high_ns", "p99 to", |row| high(row.p99).into())
+            .means("Nine in ten measured 99th percentiles are to be expected up to here.")
+            .detail(),
+        C::ns("latency_p999_ns", "p99.9", |row| row.p999.map(|of| of.ns).into())
             .means("Their 99.9th percentile.")
             .lower_is_better(),
-        C::ratio("latency_change_ratio", "mean change", |row| {
-            row.change.map(|change| change.mean).into()
-        })
-        .means(
-            "The mean's change from the recorded setting: 0.1 is 10 % longer. Low and high are the \
-             extremes of the replicates.",
-        ),
-        C::ratio("latency_change_low_ratio", "lowest", |row| {
-            row.change.map(|change| change.low).into()
-        })
-        .means("Lowest of a replicate.")
-        .detail(),
-        C::ratio("latency_change_high_ratio", "highest", |row| {
-            row.change.map(|change| change.high).into()
-        })
-        .means("Highest of a replicate.")
-        .detail(),
+        C::ratio("latency_change_ratio", "mean change", |row| row.change.into())
+        .means("The mean's change from the recorded setting: 0.1 is 10 % longer."),
     ]
+}
+
+fn low(of: Option<Percentile>) -> Option<f64> {
+    of?.interval.map(|interval| interval.low)
+}
+
+fn high(of: Option<Percentile>) -> Option<f64> {
+    of?.interval.map(|interval| interval.high)
+}
+
+/// What one measured run of a predicted setting shows.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Against the recording, as a ratio.
+    pub throughput_change: f64,
+    /// All wake-ups.
+    pub waited: Waited,
+}
+
+/// A predicted figure beside the measured one.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    figure: &'static str,
+    unit: CheckedUnit,
+    predicted: f64,
+    interval: Interval,
+    measured: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CheckedUnit {
+    ChangeRatio,
+    Ns,
+}
+
+impl CheckedUnit {
+    fn text(self) -> &'static str {
+        match self {
+            CheckedUnit::ChangeRatio => "% change",
+            CheckedUnit::Ns => "us",
+        }
+    }
+}
+
+impl Checked {
+    /// The predicted figures that have an interval; `run` and `all` are the rows of one setting, `all` that of all tasks.
+    pub fn figures(run: &PredictedRun, all: &PredictedTask, measured: &Measured) -> Vec<Self> {
+        let throughput = run.throughput.map(|change| Checked {
+            figure: "throughput",
+            unit: CheckedUnit::ChangeRatio,
+            predicted: change.mean,
+            interval: Interval { low: change.low, high: change.high },
+            measured: measured.throughput_change,
+        });
+        let percentile = |figure, of: Option<Percentile>, share| {
+            let (predicted, interval) = of.and_then(|of| Some((of.ns, of.interval?)))?;
+            let measured = measured.waited.durations.at(share)? as f64;
+            Some(Checked { figure, unit: CheckedUnit::Ns, predicted, interval, measured })
+        };
+        let p50 = percentile("median latency", all.p50, 0.5);
+        [throughput, p50, percentile("p99 latency", all.p99, 0.99)].into_iter().flatten().collect()
+    }
+
+    /// Whether the measured figure is where nine in ten are to be expected.
+    pub fn is_within(&self) -> bool {
+        self.interval.low <= self.measured && self.measured <= self.interval.high
+    }
+
+    fn text(&self, of: f64) -> String {
+        match self.unit {
+            CheckedUnit::ChangeRatio => Change::percent(of),
+            CheckedUnit::Ns => format!("{:.1}", of / 1e3),
+        }
+    }
+
+    /// For `--json`.
+    pub fn json(&self) -> serde_json::Value {
+        let unit = match self.unit {
+            CheckedUnit::ChangeRatio => "ratio",
+            CheckedUnit::Ns => "ns",
+        };
+        serde_json::json!({
+            "figure": self.figure,
+            "unit": unit,
+            "predicted": self.predicted,
+            "low": self.interval.low,
+            "high": self.interval.high,
+            "measured": self.measured,
+            "is_within": self.is_within(),
+        })
+    }
+}
+
+/// Predicted beside measured figures, a row each. Each has its own unit, so they are texts.
+pub fn checked_table(title: &str, figures: &[Checked]) -> Table {
+    type C = Column<Checked>;
+    const FIGURE: Heading = Heading::text("figure", "figure", "").priority(Priority::Key);
+    let text = |heading| Heading::text("", heading, "");
+    let columns = [
+        C::new(FIGURE, |row| row.figure.into()),
+        C::new(text("unit"), |row| row.unit.text().into()),
+        C::new(text("predicted"), |row| row.text(row.predicted).into()),
+        C::new(text("nine in ten within"), |row| {
+            format!("{} to {}", row.text(row.interval.low), row.text(row.interval.high)).into()
+        }),
+        C::new(text("measured"), |row| row.text(row.measured).into()),
+        C::new(text("is"), |row| if row.is_within() { "within" } else { "outside" }.into()),
+    ];
+    Table::new(title, &columns, figures)
 }
 
 /// Returns a row for each setting.

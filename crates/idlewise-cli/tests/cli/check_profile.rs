@@ -1,6 +1,7 @@
 //! `idlewise advise --check-profile` on captured machines. What it should say follows from the kernel's and tuned's sources.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -385,6 +386,11 @@ fn other_forms_are_read_or_refused() {
         &["is no profile of tuned"],
     );
     assert_refused(&["advise", "--check-profile", "/nowhere"], &["cannot read /nowhere"]);
+    // It was waited for without a word.
+    let (_folder, path) = file("");
+    let pipe = format!("{path}.pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert_refused(&["advise", "--check-profile", &pipe], &["cannot read", "a pipe"]);
     // The text fits and says the same.
     let (_folder, path) = file("idle=nomwait intel_idle.max_cstate=0 processor.max_cstate=1\n");
     let run = idlewise(&["advise", "--sysroot", sysroot, "--check-profile", &path]);

@@ -80,6 +80,10 @@ fn has_the_table_of_merged_commits() {
     let linked = stdout(&[&MAIL[..], &["--bundle", "https://example.org/e.tar.zst"]].concat());
     assert!(linked.contains("\n  https://example.org/e.tar.zst\n"), "{linked}");
     assert!(linked.contains("`idlewise log bundle verify FILE`"), "{linked}");
+    // It goes to a public list.
+    let url = "https://me:pw1@example.org/e?sig=pw2";
+    let secret = stdout(&[&MAIL[..], &["--bundle", url]].concat());
+    assert!(secret.contains("me:***@example.org") && !secret.contains("pw"), "{secret}");
 }
 
 #[test]

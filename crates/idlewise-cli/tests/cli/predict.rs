@@ -110,6 +110,52 @@ fn a_deeper_state_delays_each_wake_up_of_a_chain() {
 }
 
 #[test]
+fn a_prediction_is_checked_by_a_recording_of_the_changed_setting() {
+    let folder = folder();
+    let path_of = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let [run, deep, shallow] = ["run.parquet", "deep.parquet", "shallow.parquet"].map(path_of);
+    write_ping_pong(Path::new(&run));
+    write_ping_pong_in("deepest", Path::new(&deep));
+    // As if leaving the deepest state took no longer than leaving the first.
+    let (metadata, steps) = ping_pong();
+    let metadata = WorkloadMetadata { governor: Some("deepest".to_owned()), ..metadata };
+    write(Path::new(&shallow), &(metadata, steps));
+
+    let predict = ["predict", &run, "--governor", "deepest", "--check"];
+    let document = json(&[&predict[..], &[&deep, "--json"]].concat());
+    let figures = document["checked"].as_array().unwrap();
+    let names: Vec<&str> = figures.iter().map(|of| of["figure"].as_str().unwrap()).collect();
+    assert_eq!(names, ["throughput", "median latency", "p99 latency"]);
+    for figure in figures {
+        let [low, predicted, high] =
+            ["low", "predicted", "high"].map(|of| figure[of].as_f64().unwrap());
+        assert!(low < predicted && predicted < high, "{figure}");
+        assert_eq!(figure["is_within"], true, "{figure}");
+    }
+    assert!(figures[0]["measured"].as_f64().unwrap() < -0.9, "{document}");
+    assert_eq!(figures[1]["measured"], 294_000.0, "{document}");
+
+    let refuted = idlewise(&[&predict[..], &[&shallow]].concat());
+    assert_eq!(refuted.status.code(), Some(1));
+    let text = String::from_utf8(refuted.stdout).unwrap();
+    let median = text.lines().find(|line| line.starts_with("median latency")).unwrap();
+    assert!(median.contains(" 5.0 ") && median.ends_with("outside"), "{text}");
+
+    let other = [&predict[..], &[&run]].concat();
+    assert_refused(&other, &["run.parquet", "recorded under fixed=C1, and deepest is predicted"]);
+    assert_refused(&[&other[..], &["--governor", "menu"]].concat(), &["exactly one --governor"]);
+    // Each of its steps found the CPU in C1.
+    let entered = [&predict[..], &[&shallow, "--disable", "C1"]].concat();
+    assert_refused(&entered, &["shallow.parquet", "4000 of its 4001 steps", "predicted as off"]);
+    let missing = path_of("missing.dat");
+    assert_refused(&[&predict[..], &[&missing]].concat(), &["missing.dat"]);
+    // With a command, the file is written.
+    let onto = [&predict[..], &[&deep, "--", "true"]].concat();
+    assert_refused(&onto, &["deep.parquet exists", "--force"]);
+    assert!(failure(&["predict", &run, "--", "true"]).1.contains("--check <FILE>"));
+}
+
+#[test]
 fn a_requests_latency_is_predicted() {
     let folder = folder();
     let path = folder.path().join("ping-pong.parquet");

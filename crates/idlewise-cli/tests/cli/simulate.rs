@@ -169,6 +169,9 @@ fn refuses_what_cannot_be_with_one_line() {
     refused(&[file.path()], &["line 2", "did you mean 'service_ns'?"]);
     let file = OwnFile::new("mine.toml", "workload = \n");
     refused(&[file.path()], &["line 1"]);
+    // Eight million bytes of it took 400 MB.
+    let file = OwnFile::new("mine.toml", "#\n".repeat(1 << 20));
+    refused(&[file.path()], &["cannot read", "mine.toml", "more than 1 MiB"]);
     refused(&["no-such.toml"], &["cannot read no-such.toml"]);
 }
 

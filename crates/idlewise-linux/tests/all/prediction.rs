@@ -21,7 +21,8 @@ use idlewise_core::{Governor, Hazard, Lambda, NO_LATENCY_LIMIT_NS, StateIndex, t
 use idlewise_linux::resolve;
 use idlewise_sim::Machine;
 use idlewise_sim::predict::{
-    Arrivals, CausedWorkload, Costs, Durations, Outcome, Reproduction, Window, calibrate, play,
+    Arrivals, CausedWorkload, Costs, Durations, Interval, MARGINS, Outcome, Reproduction, Waited,
+    Window, around, calibrate, play,
 };
 use idlewise_sim::replay::{
     GapCourse, GovernorLane, Lane, ObservedLane, Observer, Repetition, Setting,
@@ -213,20 +214,38 @@ impl Recorded {
         }
     }
 
+    fn is_of_load(&self, task: u32) -> bool {
+        self.load_tasks.contains(&task)
+    }
+
+    /// From the load's beginning to its end.
+    fn span_ns(&self, outcome: &Outcome) -> f64 {
+        let windows = || outcome.windows.iter().filter(|window| self.is_of_load(window.task));
+        let begin_ns = windows().map(|window| window.due_ns).min().unwrap_or(0);
+        (windows().map(|window| window.end_ns).max().unwrap_or(0) - begin_ns) as f64
+    }
+
     fn figures(&self, outcomes: &[Outcome]) -> Figures {
-        let spans_ns = outcomes.iter().map(|outcome| {
-            let of_load = |window: &&Window| self.load_tasks.contains(&window.task);
-            let windows = || outcome.windows.iter().filter(of_load);
-            let begin_ns = windows().map(|window| window.due_ns).min().unwrap_or(0);
-            windows().map(|window| window.end_ns).max().unwrap_or(0) - begin_ns
-        });
-        let span_ns = spans_ns.sum::<u64>() as f64 / outcomes.len() as f64;
+        let span_ns = outcomes.iter().map(|outcome| self.span_ns(outcome)).sum::<f64>();
         let of_load = |outcome: &'_ Outcome| {
-            let tasks = outcome.by_task.iter().filter(|(task, _)| self.load_tasks.contains(task));
+            let tasks = outcome.by_task.iter().filter(|(task, _)| self.is_of_load(**task));
             Durations::together(tasks.map(|(_, latencies)| latencies))
         };
         let latencies: Vec<Durations> = outcomes.iter().map(of_load).collect();
-        Figures::new(span_ns.round(), &Durations::together(&latencies))
+        let span_ns = (span_ns / outcomes.len() as f64).round();
+        Figures::new(span_ns, &Durations::together(&latencies))
+    }
+
+    /// See [`Case::intervals`].
+    fn intervals(&self, of: &Figures, runs: &[Outcome], base_spans_ns: &[f64]) -> [Interval; 3] {
+        let ratios = runs.iter().zip(base_spans_ns).map(|(run, base)| base / self.span_ns(run));
+        let (low, high) = ratios
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
+        let waited = runs.iter().map(|run| Waited::new(&run.waits(&|task| self.is_of_load(task))));
+        let waited: Vec<Waited> = waited.collect();
+        let p50 = waited.iter().filter_map(|waited| waited.p50);
+        let p99 = waited.iter().filter_map(|waited| waited.p99);
+        [Interval { low, high }, around(of.p50_ns as f64, p50), around(of.p99_ns as f64, p99)]
     }
 
     fn measured(&self) -> Figures {
@@ -357,6 +376,8 @@ struct Case {
     measured: Figures,
     predicted: Figures,
     replayed: Figures,
+    /// Within what throughput over the recorded run's, p50 and p99 (ns) are, as far as runs vary.
+    intervals: [Interval; 3],
 }
 
 /// Throughput, p50 and p99: the relative errors of a prediction.
@@ -378,6 +399,18 @@ impl Case {
 
     fn errors_of(&self, is_replay: bool) -> Errors {
         self.errors(if is_replay { &self.replayed } else { &self.predicted })
+    }
+
+    /// By how much each interval must be widened to contain what was measured, as a natural logarithm: less than nothing if it
+    /// contains it.
+    fn beyond(&self) -> [f64; 3] {
+        let Figures { p50_ns, p99_ns, .. } = self.measured;
+        let throughput = 1.0 + self.measured.throughput_change(&self.base);
+        let measured = [throughput, p50_ns as f64, p99_ns as f64];
+        std::array::from_fn(|at| {
+            let Interval { low, high } = self.intervals[at];
+            (low / measured[at]).ln().max((measured[at] / high).ln())
+        })
     }
 
     fn meets(errors: &Errors) -> [bool; 3] {
@@ -473,16 +506,20 @@ fn judge(set: &Set, load: &str, measured: &[(String, String, Figures)]) -> Judge
     let again = of_load().find(|(_, setting, _)| setting == AGAIN);
     let again = again.map(|(.., again)| errors(&base, again));
     let cases = of_load().filter(|(_, setting, _)| ![RECORDED, AGAIN].contains(&setting.as_str()));
+    let base_spans_ns: Vec<f64> = base_runs.iter().map(|run| recorded.span_ns(run)).collect();
     let case = |(_, setting, measured): &(String, String, Figures)| {
         let change = CHANGES.iter().find(|change| change.name == setting);
         let change = change.expect("measured.csv has the settings of CHANGES");
+        let runs = recorded.predict(Some(change), tick_need);
+        let predicted = recorded.figures(&runs);
         Case {
             load: load.to_owned(),
             change,
             base,
             played_base,
             measured: *measured,
-            predicted: recorded.figures(&recorded.predict(Some(change), tick_need)),
+            intervals: recorded.intervals(&predicted, &runs, &base_spans_ns),
+            predicted,
             replayed: recorded.replay(&gaps, change),
         }
     };
@@ -572,6 +609,12 @@ fn predictions_are_as_near_to_what_a_kernel_did_as_the_page_says() {
         .collect();
     assert!(all.len() >= 120, "{}", all.len());
     let causes = miss_causes();
+    let margins = page::margins(&sets);
+    assert_eq!(
+        [MARGINS.throughput, MARGINS.p50, MARGINS.p99],
+        margins,
+        "MARGINS are not what the loads show with which the model was made"
+    );
     let found = page::page(&sets, &causes);
     let path = root().join("docs/prediction.md");
     let text = fs::read_to_string(&path).expect("there is a page");
@@ -611,7 +654,8 @@ fn predictions_are_as_near_to_what_a_kernel_did_as_the_page_says() {
 /// Makes a set's folder anew from its recordings, if there are any.
 fn take_recordings(set: &Set, recordings: &Path) {
     let (folder, recordings) = (set.path(), recordings.join(set.folder));
-    if !recordings.exists() {
+    // loads/run makes the folders of all sets, and a plan where it recorded.
+    if !recordings.join("plan").exists() {
         println!("SKIPPED: {}: there are no recordings", set.folder);
         return;
     }

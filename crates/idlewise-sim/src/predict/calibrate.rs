@@ -38,6 +38,6 @@ pub fn calibrate(
 
 /// How far a run is from the recording: in the distribution of latencies, and in their mean.
 fn distance(recorded: &Outcome, run: &Outcome) -> f64 {
-    let mean = |of: &Outcome| of.latencies.mean_ns().unwrap_or(0.0).max(1.0);
-    recorded.latencies.distance(&run.latencies) + (mean(run) / mean(recorded)).ln().abs()
+    let mean = |of: &Outcome| of.latency_mean_ns.unwrap_or(0.0).max(1.0);
+    recorded.latencies().distance(&run.latencies()) + (mean(run) / mean(recorded)).ln().abs()
 }

@@ -45,9 +45,13 @@
 //! | `mod.rs` | [`CausedWorkload`]: a log, ready to be played; [`play`] |
 //! | `player.rs` | the tasks and arrivals as programs of the simulated machine |
 //! | `outcome.rs` | [`Outcome`]: what a run did to the workload; [`Reproduction`] |
+//! | `durations.rs` | [`Durations`]: how long things took |
+//! | `interval.rs` | [`Interval`]: within what a measured figure is to be expected |
 
 mod calibrate;
 mod costs;
+mod durations;
+mod interval;
 mod outcome;
 mod player;
 mod tasks;
@@ -68,9 +72,11 @@ use tasks::{find_answers, free_tasks, serving_tasks, usual_preemption_ns};
 use timers::tick_phases_ns;
 
 pub use calibrate::calibrate;
+pub use durations::{Durations, SAME_RATIO, Wait};
+pub use interval::{COVERED, Interval, MARGINS, Margins, Waited, around};
 pub use outcome::{
-    DISTANCE_MAX, Durations, Likeness, Miss, Outcome, PERCENTILE_ERROR_MAX, Reproduction,
-    SAME_RATIO, THROUGHPUT_ERROR_MAX, Vouched, Window,
+    DISTANCE_MAX, Likeness, Miss, Outcome, PERCENTILE_ERROR_MAX, Reproduction, Standard,
+    THROUGHPUT_ERROR_MAX, Vouched, Window,
 };
 
 /// With fewer wake-ups than this from a state, the recording does not show its exit latency.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::durations::{Durations, Wait};
 use super::player::{Ledger, Split};
 use super::{Arrival, CausedWorkload, PredictError};
 use crate::simulate::Report;
@@ -19,8 +20,6 @@ pub const WAKE_COUNT_ERROR_MAX: f64 = 0.05;
 pub const PERCENTILE_ERROR_MAX: f64 = 0.25;
 /// A percentile is compared with recorded ones so far around it, as a share of what is above it.
 const SHARE_RATIO: f64 = 0.1;
-/// Durations that differ by no more than this count as equal in [`Durations::distance`].
-pub const SAME_RATIO: f64 = 0.05;
 /// The largest difference between two distributions.
 pub const DISTANCE_MAX: f64 = 0.2;
 
@@ -41,84 +40,78 @@ pub struct Window {
     pub is_woken: bool,
 }
 
-/// Durations of one kind, sorted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Durations {
-    sorted_ns: Vec<u64>,
+/// The wake-ups of each task.
+fn waits<'a>(windows: &'a [Window], splits: &'a [Split]) -> impl Iterator<Item = (u32, Wait)> + 'a {
+    let of_window = |window: &Window| {
+        let took_ns = window.run_at_ns.saturating_sub(window.due_ns);
+        (window.task, Wait { from_ns: window.due_ns, took_ns })
+    };
+    let woken = windows.iter().filter(|window| window.is_woken).map(of_window);
+    splits.iter().map(|split| (split.task, split.wait)).chain(woken)
 }
 
-impl FromIterator<u64> for Durations {
-    fn from_iter<I: IntoIterator<Item = u64>>(durations_ns: I) -> Self {
-        Durations::new(durations_ns.into_iter().collect())
+/// The geometric mean of ratios that count so often; 1 without any.
+fn weighted_mean(ratios: impl Iterator<Item = (usize, f64)>) -> f64 {
+    let (mut sum, mut count) = (0.0, 0);
+    for (times, ratio) in ratios.filter(|&(times, ratio)| times > 0 && ratio > 0.0) {
+        sum += times as f64 * ratio.ln();
+        count += times;
     }
+    if count > 0 { (sum / count as f64).exp() } else { 1.0 }
 }
 
-impl Durations {
-    fn new(mut durations_ns: Vec<u64>) -> Self {
-        durations_ns.sort_unstable();
-        Durations { sorted_ns: durations_ns }
+fn in_order(mut waits: Vec<Wait>) -> Vec<Wait> {
+    waits.sort_unstable();
+    waits
+}
+
+/// How fast a task is, or several.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// When what makes its first step run came, and the end of its last step.
+    begin_ns: u64,
+    end_ns: u64,
+    step_count: usize,
+    wake_count: usize,
+}
+
+impl Pace {
+    const NONE: Pace = Pace { begin_ns: u64::MAX, end_ns: 0, step_count: 0, wake_count: 0 };
+
+    fn span_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.begin_ns)
     }
 
-    /// All of several sets.
-    pub fn together<'a>(sets: impl IntoIterator<Item = &'a Durations>) -> Self {
-        Durations::new(sets.into_iter().flat_map(|set| set.sorted_ns.iter().copied()).collect())
+    fn steps_per_ns(&self) -> Option<f64> {
+        (self.span_ns() > 0).then(|| self.step_count as f64 / self.span_ns() as f64)
     }
 
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.sorted_ns.len()
-    }
-
-    /// The mean; `None` without any.
-    pub fn mean_ns(&self) -> Option<f64> {
-        let sum: u128 = self.sorted_ns.iter().map(|&ns| u128::from(ns)).sum();
-        (!self.sorted_ns.is_empty()).then(|| sum as f64 / self.sorted_ns.len() as f64)
-    }
-
-    /// The smallest duration that at least this share does not exceed; `None` without any.
-    pub fn at(&self, share: f64) -> Option<u64> {
-        let rank = (share * self.sorted_ns.len() as f64).ceil() as usize;
-        self.sorted_ns.get(rank.saturating_sub(1)).copied()
-    }
-
-    /// The largest difference between the shares of two sets that are at most some duration (the Kolmogorov-Smirnov
-    /// statistic), 0 to 1. Durations within [`SAME_RATIO`] of each other count as equal: where most wake-ups take the
-    /// same time, one nanosecond would otherwise make two distributions as different as can be.
-    pub fn distance(&self, other: &Durations) -> f64 {
-        self.excess(other).max(other.excess(self))
-    }
-
-    /// The largest share by which more durations of this set than of the other are at most some duration.
-    fn excess(&self, other: &Durations) -> f64 {
-        let counts = [self, other].map(|of| of.sorted_ns.len().max(1) as f64);
-        let mut distance: f64 = 0.0;
-        let mut theirs = 0;
-        let last_of_each = self.sorted_ns.chunk_by(|a, b| a == b).scan(0, |mine, same| {
-            *mine += same.len();
-            Some((*mine, same[0]))
-        });
-        for (mine, ns) in last_of_each {
-            let as_much_ns = ns.saturating_add((ns as f64 * SAME_RATIO) as u64);
-            theirs += other.sorted_ns[theirs..].partition_point(|&other| other <= as_much_ns);
-            distance = distance.max(mine as f64 / counts[0] - theirs as f64 / counts[1]);
+    fn and(self, other: &Pace) -> Self {
+        Pace {
+            begin_ns: self.begin_ns.min(other.begin_ns),
+            end_ns: self.end_ns.max(other.end_ns),
+            step_count: self.step_count + other.step_count,
+            wake_count: self.wake_count + other.wake_count,
         }
-        distance
     }
 }
 
 /// What a run, or the recording, did to the workload.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Each step; by task, then by time.
+    /// Each step; by task, then by time. Empty, as what follows by task, after [`Outcome::forget_steps`].
     pub windows: Vec<Window>,
+    /// How many steps there are.
+    pub step_count: usize,
     /// From the beginning to the end of the last step.
     pub makespan_ns: u64,
-    /// The wake-to-run latencies of all steps that were woken.
-    pub latencies: Durations,
-    /// The same by task.
+    /// The wake-to-run latencies of the steps that were woken, by task.
     pub by_task: BTreeMap<u32, Durations>,
-    /// From what makes a task's first step run to the end of its last step.
-    spans_ns: BTreeMap<u32, u64>,
+    /// Wake-ups in the middle of steps.
+    splits: Vec<Split>,
+    /// The mean of all wake-to-run latencies; `None` without any.
+    pub latency_mean_ns: Option<f64>,
+    paces: BTreeMap<u32, Pace>,
     /// What the machine counted; `None` for the recording.
     pub report: Option<Report>,
 }
@@ -144,7 +137,7 @@ impl Outcome {
         if missing_count > 0 {
             return Err(PredictError::Circular { count: missing_count });
         }
-        Ok(Self::with(windows, &ledger.take_splits(), Some(report)))
+        Ok(Self::with(windows, ledger.take_splits(), Some(report)))
     }
 
     /// What the recording itself shows.
@@ -161,34 +154,36 @@ impl Outcome {
     }
 
     fn of(windows: Vec<Window>, report: Option<Report>) -> Self {
-        Self::with(windows, &[], report)
+        Self::with(windows, Vec::new(), report)
     }
 
     /// Steps, and wake-ups in the middle of steps.
-    fn with(windows: Vec<Window>, splits: &[Split], report: Option<Report>) -> Self {
+    fn with(windows: Vec<Window>, splits: Vec<Split>, report: Option<Report>) -> Self {
         let mut by_task: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        for split in splits {
-            by_task.entry(split.task).or_default().push(split.latency_ns);
+        for (task, wait) in waits(&windows, &splits) {
+            by_task.entry(task).or_default().push(wait.took_ns);
         }
-        for window in windows.iter().filter(|window| window.is_woken) {
-            let latency_ns = window.run_at_ns.saturating_sub(window.due_ns);
-            by_task.entry(window.task).or_default().push(latency_ns);
-        }
-        let all = by_task.values().flatten().copied().collect();
-        let mut spans_ns: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        let mut paces: BTreeMap<u32, Pace> = BTreeMap::new();
         for window in &windows {
-            let (begin_ns, end_ns) = spans_ns.entry(window.task).or_insert((u64::MAX, 0));
-            *begin_ns = window.due_ns.min(*begin_ns);
-            *end_ns = window.end_ns.max(*end_ns);
+            let (begin_ns, end_ns) = (window.due_ns, window.end_ns);
+            let of_step = Pace { begin_ns, end_ns, step_count: 1, wake_count: 0 };
+            let pace = paces.entry(window.task).or_insert(Pace::NONE);
+            *pace = pace.and(&of_step);
         }
-        let spans_ns =
-            spans_ns.into_iter().map(|(task, (begin, end))| (task, end - begin)).collect();
+        for (task, pace) in &mut paces {
+            pace.wake_count = by_task.get(task).map_or(0, Vec::len);
+        }
+        let of_tasks = || by_task.values().flatten();
+        let (sum_ns, count) =
+            (of_tasks().map(|&ns| u128::from(ns)).sum::<u128>(), of_tasks().count());
         Outcome {
-            spans_ns,
+            paces,
+            latency_mean_ns: (count > 0).then(|| sum_ns as f64 / count as f64),
+            step_count: windows.len(),
             makespan_ns: windows.iter().map(|window| window.end_ns).max().unwrap_or(0),
-            latencies: Durations::new(all),
             by_task: by_task.into_iter().map(|(task, ns)| (task, Durations::new(ns))).collect(),
             windows,
+            splits,
             report,
         }
     }
@@ -209,28 +204,66 @@ impl Outcome {
         Durations::new(gaps_ns)
     }
 
-    /// How long requests took ([`CausedWorkload::requests`]).
-    pub fn request_latencies(&self, requests: &[(usize, usize)]) -> Durations {
-        let latency_ns = |&(asks, answers): &(usize, usize)| {
-            self.windows[answers].end_ns.saturating_sub(self.windows[asks].due_ns)
+    /// The wake-to-run latencies of all steps that were woken.
+    pub fn latencies(&self) -> Durations {
+        Durations::together(self.by_task.values())
+    }
+
+    /// Gives up the single steps and wake-ups, which take more room than all else. What is summed up stays.
+    pub fn forget_steps(&mut self) {
+        self.windows = Vec::new();
+        self.splits = Vec::new();
+        self.by_task = BTreeMap::new();
+    }
+
+    /// How long the tasks that `is_meant` waited from each wake-up until they ran, in the order of the wake-ups.
+    pub fn waits(&self, is_meant: &dyn Fn(u32) -> bool) -> Vec<Wait> {
+        let all = waits(&self.windows, &self.splits);
+        in_order(all.filter(|&(task, _)| is_meant(task)).map(|(_, wait)| wait).collect())
+    }
+
+    /// How long requests took ([`CausedWorkload::requests`]), in the order in which they were made.
+    pub fn request_waits(&self, requests: &[(usize, usize)]) -> Vec<Wait> {
+        let wait = |&(asks, answers): &(usize, usize)| {
+            let from_ns = self.windows[asks].due_ns;
+            Wait { from_ns, took_ns: self.windows[answers].end_ns.saturating_sub(from_ns) }
         };
-        Durations::new(requests.iter().map(latency_ns).collect())
+        in_order(requests.iter().map(wait).collect())
     }
 
     /// How fast the tasks got through their steps, over how fast they did in `base`: 1.1 if 10 % faster. It is a mean of
     /// tasks, each of which counts by how often it was woken. The makespan does not tell: some timer of the kernel always fires at
     /// the end of a recording.
     pub fn throughput_ratio(&self, base: &Self) -> f64 {
-        let mut sum = 0.0;
-        let mut wake_count = 0.0;
-        for (task, latencies) in &base.by_task {
-            let span_ns = |of: &Self| of.spans_ns.get(task).copied().filter(|&ns| ns > 0);
-            if let (Some(base_ns), Some(ns)) = (span_ns(base), span_ns(self)) {
-                sum += latencies.count() as f64 * (base_ns as f64 / ns as f64).ln();
-                wake_count += latencies.count() as f64;
+        let ratio = |(task, of_base): (&u32, &Pace)| {
+            let pace = self.paces.get(task).filter(|pace| pace.span_ns() > 0)?;
+            let ratio = of_base.span_ns() as f64 / pace.span_ns() as f64;
+            Some((of_base.wake_count, ratio))
+        };
+        weighted_mean(base.paces.iter().filter_map(ratio))
+    }
+
+    /// The same of two recordings, in which tasks have other numbers and may do more or less before they are stopped:
+    /// tasks of one name count as one, by how many steps they get through in a second. `names` has the names of this one's
+    /// and the base's tasks. 1 if no name is in both.
+    pub fn measured_throughput_ratio(
+        &self,
+        base: &Self,
+        names: [&dyn Fn(u32) -> String; 2],
+    ) -> f64 {
+        let [paces, of_base] = [(self, names[0]), (base, names[1])].map(|(of, name)| {
+            let mut paces: BTreeMap<String, Pace> = BTreeMap::new();
+            for (&task, pace) in &of.paces {
+                let of_name = paces.entry(name(task)).or_insert(Pace::NONE);
+                *of_name = of_name.and(pace);
             }
-        }
-        if wake_count > 0.0 { (sum / wake_count).exp() } else { 1.0 }
+            paces
+        });
+        let ratio = |(name, of_base): (&String, &Pace)| {
+            let ratio = paces.get(name)?.steps_per_ns()? / of_base.steps_per_ns()?;
+            Some((of_base.wake_count, ratio))
+        };
+        weighted_mean(of_base.iter().filter_map(ratio))
     }
 
     /// The energy of the run; `None` for the recording.
@@ -282,6 +315,46 @@ pub struct Reproduction {
     pub gap: Likeness,
 }
 
+/// The recording, with which runs are compared.
+pub struct Standard {
+    recorded: Outcome,
+    latencies: Durations,
+    gaps: Durations,
+}
+
+impl Standard {
+    /// Takes what the recording shows ([`Outcome::recorded`]).
+    pub fn new(mut recorded: Outcome) -> Self {
+        let (latencies, gaps) = (recorded.latencies(), recorded.gaps());
+        recorded.forget_steps();
+        Standard { recorded, latencies, gaps }
+    }
+
+    /// How many wake-ups it has.
+    pub fn wake_count(&self) -> usize {
+        self.latencies.count()
+    }
+
+    /// How many gaps it has ([`Outcome::gaps`]).
+    pub fn gap_count(&self) -> usize {
+        self.gaps.count()
+    }
+
+    /// Compares a run with the recording. The run must still have its steps.
+    pub fn compare(&self, run: &Outcome) -> Reproduction {
+        let latencies = run.latencies();
+        Reproduction {
+            throughput_ratio: run.throughput_ratio(&self.recorded),
+            wake_count_ratio: match (latencies.count(), self.wake_count()) {
+                (ran, recorded) if ran == recorded => 1.0,
+                (ran, recorded) => ran as f64 / recorded as f64,
+            },
+            latency: Likeness::new(&self.latencies, &latencies),
+            gap: Likeness::new(&self.gaps, &run.gaps()),
+        }
+    }
+}
+
 /// Which predicted figures a [`Reproduction`] vouches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vouched {
@@ -315,11 +388,15 @@ enum Rests {
 }
 
 impl Reproduction {
-    /// Compares runs with the recording. Each figure is the median of the runs', since a single one may be near the
-    /// recording, or far from it, by chance.
+    /// Compares runs with the recording; see [`Reproduction::median`].
     pub fn new(recorded: &Outcome, runs: &[Outcome]) -> Self {
-        let gaps = recorded.gaps();
-        let all: Vec<Self> = runs.iter().map(|run| Self::of_run(recorded, &gaps, run)).collect();
+        let standard = Standard::new(recorded.clone());
+        let all: Vec<Self> = runs.iter().map(|run| standard.compare(run)).collect();
+        Self::median(&all)
+    }
+
+    /// The median of each figure, since that of a single run may be near the recording, or far from it, by chance.
+    pub fn median(all: &[Self]) -> Self {
         let median = |figure: &dyn Fn(&Self) -> f64| {
             let mut figures: Vec<f64> = all.iter().map(figure).collect();
             figures.sort_unstable_by(f64::total_cmp);
@@ -338,18 +415,6 @@ impl Reproduction {
             wake_count_ratio: median(&|run| run.wake_count_ratio),
             latency: likeness(&|run| run.latency),
             gap: likeness(&|run| run.gap),
-        }
-    }
-
-    fn of_run(recorded: &Outcome, recorded_gaps: &Durations, run: &Outcome) -> Self {
-        Reproduction {
-            throughput_ratio: run.throughput_ratio(recorded),
-            wake_count_ratio: match [run, recorded].map(|of| of.latencies.count()) {
-                [ran, recorded] if ran == recorded => 1.0,
-                [ran, recorded] => ran as f64 / recorded as f64,
-            },
-            latency: Likeness::new(&recorded.latencies, &run.latencies),
-            gap: Likeness::new(recorded_gaps, &run.gaps()),
         }
     }
 
@@ -431,6 +496,27 @@ mod tests {
         };
         let busy = (0..count).map(|k| step(1, k * interval_ns));
         Outcome::of(busy.chain([step(2, 5), step(2, 1_000_000)]).collect(), None)
+    }
+
+    /// Recordings end when the work is done, or after a time. Either way a task that takes half as long for a step is twice as
+    /// fast, whatever its number.
+    #[test]
+    fn measured_throughput_counts_steps_in_time_by_name() {
+        let base = outcome(100, 500);
+        let name = |task: u32| if task == 1 { "busy" } else { "late" }.to_owned();
+        let ratio = |of: &Outcome| of.measured_throughput_ratio(&base, [&name, &name]);
+        assert!((ratio(&base) - 1.0).abs() < 1e-12);
+        // The task that fires twice counts by its two wake-ups.
+        let twice = 2.0_f64.powf(100.0 / 102.0);
+        for faster in [outcome(100, 250), outcome(200, 250)] {
+            assert!((ratio(&faster) / twice - 1.0).abs() < 0.01, "{}", ratio(&faster));
+        }
+        let renumbered = |task: u32| name(3 - task);
+        let mut windows = outcome(200, 250).windows;
+        windows.iter_mut().for_each(|window| window.task = 3 - window.task);
+        let other = Outcome::of(windows, None);
+        let ratio = other.measured_throughput_ratio(&base, [&renumbered, &name]);
+        assert!((ratio / twice - 1.0).abs() < 0.01, "{ratio}");
     }
 
     /// A server that finds its work ready too often reproduces all else.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use fastrand::Rng;
 use idlewise_trace::causes::StepEnd;
 
+use super::durations::Wait;
 use super::{Arrival, CausedWorkload, Played};
 use crate::simulate::{EventSource, Fired, Found, Irq, Metrics, Op, Program, Urgency, View};
 
@@ -22,7 +23,7 @@ const NOT_YET: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
     pub(super) task: u32,
-    pub(super) latency_ns: u64,
+    pub(super) wait: Wait,
 }
 
 /// When each step was due, got a CPU and ended, in the run. The run is on one thread. The numbers are
@@ -180,10 +181,10 @@ impl Player {
             Found::Ready => return 0,
             found => self.workload.rest_ns(self.step as usize, found, view.is_remote),
         };
-        let due_ns = self.ledger.end_ns[asked as usize].load(Ordering::Relaxed);
-        let latency_ns = (view.now_ns + rest_ns).saturating_sub(due_ns);
+        let from_ns = self.ledger.end_ns[asked as usize].load(Ordering::Relaxed);
+        let took_ns = (view.now_ns + rest_ns).saturating_sub(from_ns);
         if let Ok(mut splits) = self.ledger.splits.lock() {
-            splits.push(Split { task: self.task, latency_ns });
+            splits.push(Split { task: self.task, wait: Wait { from_ns, took_ns } });
         }
         rest_ns
     }

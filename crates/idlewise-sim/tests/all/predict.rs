@@ -188,7 +188,7 @@ proptest! {
             let run = play(&workload, &mut setup(&machine, &by_timer), 1).unwrap();
             prop_assert_eq!(&run.windows, &recorded(&steps));
             let itself = Outcome::recorded(&workload);
-            prop_assert_eq!(&run.latencies, &itself.latencies);
+            prop_assert_eq!(&run.latencies(), &itself.latencies());
             let reproduction = Reproduction::new(&itself, std::slice::from_ref(&run));
             prop_assert_eq!(reproduction.error_max(), 0.0);
             prop_assert_eq!((reproduction.latency.distance, reproduction.gap.distance), (0.0, 0.0));
@@ -307,7 +307,7 @@ fn a_recording_reproduces_itself_and_a_deeper_state_delays_what_depends_on_it() 
     let latencies_ns = machine.exit_latencies_ns();
     assert!(latencies_ns[1] <= 5_000, "{latencies_ns:?}");
     let (recorded, same) = predict(Arrivals::Open, &log, &shallow);
-    assert_eq!(same.latencies, recorded.latencies);
+    assert_eq!(same.latencies(), recorded.latencies());
     assert_eq!(same.makespan_ns, recorded.makespan_ns);
     assert_eq!(Reproduction::new(&recorded, &[same]).misses(), []);
     // All wake-ups are in one chain, so each adds its delay to the makespan.
@@ -315,7 +315,7 @@ fn a_recording_reproduces_itself_and_a_deeper_state_delays_what_depends_on_it() 
     let deepest_ns = *latencies_ns.last().unwrap();
     let shown_ns = latencies_ns[1].min(5_000);
     let rest_ns = 5_000 - shown_ns;
-    assert_eq!(deep.latencies.at(0.5), Some(deepest_ns + rest_ns));
+    assert_eq!(deep.latencies().at(0.5), Some(deepest_ns + rest_ns));
     let expected_ns = recorded.makespan_ns + 200 * (deepest_ns - shown_ns);
     assert_eq!(deep.makespan_ns, expected_ns);
     // Had it been recorded under the deepest state, each figure would say so.
@@ -466,7 +466,9 @@ fn a_request_is_from_a_wake_to_the_end_of_the_first_answer_that_follows() {
     let recorded = Outcome::recorded(&workload);
     let latencies = |asks: u32, answers: u32| {
         let requests = workload.requests(&|task| task == asks, &|task| task == answers);
-        let latencies = recorded.request_latencies(&requests);
+        let waits = recorded.request_waits(&requests);
+        let latencies: idlewise_sim::predict::Durations =
+            waits.iter().map(|wait| wait.took_ns).collect();
         (latencies.count(), latencies.at(0.0), latencies.at(1.0))
     };
     assert_eq!(latencies(0, 2), (1, Some(33_000), Some(33_000)));
@@ -496,7 +498,7 @@ fn arrivals_from_outside_keep_their_time_or_answer_a_wait() {
     let log = (metadata, steps);
     let (recorded, open) = predict(Arrivals::Open, &log, &deepest);
     let (_, closed) = predict(Arrivals::Closed, &log, &deepest);
-    let extra_ns = open.latencies.at(0.5).unwrap() - 5_000;
+    let extra_ns = open.latencies().at(0.5).unwrap() - 5_000;
     assert!(extra_ns > 0);
     // The first wake-up begins from the same state, so the last one alone is late, or all are.
     assert_eq!(open.makespan_ns, recorded.makespan_ns + extra_ns);
@@ -730,7 +732,7 @@ fn a_run_begins_with_governors_that_know_the_workload() {
     let novice = || -> Box<dyn Governor> { Box::new(Novice::default()) };
     let (_, run) = predict(Arrivals::Open, &log, &novice);
     let (_, expected) = predict(Arrivals::Open, &log, &shallow);
-    assert!(run.windows == expected.windows, "{:?}", run.latencies.at(1.0));
+    assert!(run.windows == expected.windows, "{:?}", run.latencies().at(1.0));
 }
 
 #[test]

@@ -43,8 +43,7 @@ pub(super) fn open(path: &Path, unpacking: Unpacking) -> Result<Option<Played>> 
 impl Predicted {
     /// Fails if the recording does not reproduce itself, where `predict` would refuse it too.
     pub fn new(played: Played) -> Result<Self> {
-        let runs = played.play_as_recorded(Replicates::DEFAULT)?;
-        let reproduction = played.reproduction(&runs)?;
+        let reproduction = played.reproduction(Replicates::DEFAULT)?;
         Ok(Predicted { played, reproduction })
     }
 

@@ -167,7 +167,7 @@ impl Place<'_> {
                     keeps_gaps,
                     ..Setting::new(self.machine())
                 };
-                let per_s = outcome.windows.len() as f64 * 1e9 / outcome.makespan_ns.max(1) as f64;
+                let per_s = outcome.step_count as f64 * 1e9 / outcome.makespan_ns.max(1) as f64;
                 let run = |run: Outcome| {
                     let throughput_per_s = per_s * run.throughput_ratio(outcome);
                     Some(Run::new(run.report?, Some(throughput_per_s), &exits_ns))
@@ -248,11 +248,8 @@ fn open(asked: &Arena) -> Result<(Vec<Load>, Vec<String>)> {
             Some(_) => Kind::Generated(text.clone()),
             None => {
                 let played = recorded(path, asked)?;
-                let setting = Setting::new(&played.machine);
                 let count = asked.replicates;
-                let runs =
-                    played.play(&setting, &played.choice, Replicates { count, seed: SEED })?;
-                if let Err(failure) = played.reproduction(&runs) {
+                if let Err(failure) = played.reproduction(Replicates { count, seed: SEED }) {
                     left_out.push(failure.text());
                     continue;
                 }

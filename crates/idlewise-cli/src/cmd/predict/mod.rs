@@ -1,8 +1,11 @@
 //! `idlewise predict`: what another governor, setting or machine would do to a recorded workload.
 
+mod check;
 pub(super) mod played;
+mod rows;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,20 +13,23 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use idlewise_core::NO_LATENCY_LIMIT_NS;
+use idlewise_host::{Root, settings};
 use idlewise_lab::notes::add_machine;
 use idlewise_lab::target::{disabled, is_own_machine, named_machine, promoted};
 use idlewise_report::predict::{
-    PredictedRun, PredictedTask, misses_text, reproduction_text, run_table, task_table, verdicts,
-    withheld_text,
+    Checked, PredictedRun, PredictedTask, checked_table, misses_text, reproduction_text, run_table,
+    task_table, verdicts, withheld_text,
 };
 use idlewise_report::{Notes, TextStyle, counted, wrap};
-use idlewise_sim::predict::{Arrivals, Durations, Likeness, Outcome, Reproduction, Vouched};
+use idlewise_sim::predict::{Arrivals, Likeness, Outcome, Reproduction, Vouched};
+use idlewise_sim::simulate::Report;
 use idlewise_sim::{Basis, Machine, MachineState};
 use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{Doubt, RecordedMachine};
 use serde_json::json;
 
 use self::played::{Played, Replicates, Setting};
+use self::rows::{Kept, Rows, Shown};
 use super::export::simulated::{About, SimulatedLog, perfetto_path};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
@@ -43,9 +49,6 @@ const VERDICT_COUNT_MAX: usize = 4;
 const SCHEMA: u32 = 1;
 /// How many tasks are shown if none is named: those with the most wake-ups.
 const SHOWN_TASK_COUNT: usize = 5;
-/// What stands for all tasks together.
-const ALL: &str = "all";
-
 const EXAMPLES: &str = "\
 Examples:
   # What would menu and teo do to this workload?
@@ -65,11 +68,14 @@ Examples:
   # What would have happened, for replay and ui.perfetto.dev
   idlewise predict run.dat --governor teo --write-log teo.parquet
 
+  # Was it right? Run the workload once without C6, and print measured beside predicted figures
+  sudo idlewise predict run.dat --governor menu --disable C6 --check no-c6.dat -- ./workload
+
   # Clients that send again only after an answer
   idlewise predict run.dat --governor teo --arrivals closed
 
-Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state, or if the \
-workload cannot be played under a setting; 2 on bad input, or if the recording does not reproduce its \
+Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state, if the \
+workload cannot be played under a setting, or if --check finds a figure outside of its range; 2 on bad input, or if the recording does not reproduce its \
 throughput, wake-ups and median latency.";
 
 /// Predict what another governor or setting would do to a recorded workload
@@ -137,8 +143,13 @@ pub struct Predict {
     #[arg(long, value_name = "FILE")]
     write_log: Option<PathBuf>,
 
-    /// Replace the files of --write-log if they exist
-    #[arg(long, requires = "write_log")]
+    /// Print measured figures beside predicted ones. FILE is a recording with causes of the predicted setting. With a COMMAND it
+    /// is made first: COMMAND runs once under that setting, and the settings found are restored
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "states", "csv"])]
+    check: Option<PathBuf>,
+
+    /// Replace the files of --write-log and --check if they exist
+    #[arg(long)]
     force: bool,
 
     #[command(flatten)]
@@ -154,6 +165,10 @@ pub struct Predict {
     /// Print the table of tasks as CSV
     #[arg(long)]
     csv: bool,
+
+    /// What --check runs
+    #[arg(last = true, requires = "check", value_name = "COMMAND")]
+    command: Vec<OsString>,
 }
 
 /// `--arrivals`.
@@ -205,38 +220,13 @@ impl fmt::Display for AskedRequest {
     }
 }
 
-/// What was asked for: a name, and the tasks or requests whose latencies it names.
-enum Shown {
-    Tasks(String, Vec<u32>),
-    Requests(String, Vec<(usize, usize)>),
-}
-
-impl Shown {
-    fn name(&self) -> &str {
-        match self {
-            Shown::Tasks(name, _) | Shown::Requests(name, _) => name,
-        }
-    }
-
-    /// The latencies in each run.
-    fn latencies(&self, of: &[Outcome]) -> Vec<Durations> {
-        let of_one = |outcome: &Outcome| match self {
-            Shown::Tasks(_, tasks) => {
-                Durations::together(tasks.iter().filter_map(|task| outcome.by_task.get(task)))
-            }
-            Shown::Requests(_, requests) => outcome.request_latencies(requests),
-        };
-        of.iter().map(of_one).collect()
-    }
-}
-
 /// Everything that is printed.
 struct Answer<'a> {
     played: &'a Played,
     reproduction: Reproduction,
-    base: Vec<Outcome>,
-    runs: Vec<(String, Vec<Outcome>)>,
-    shown: Vec<Shown>,
+    runs: Vec<PredictedRun>,
+    tasks: Vec<PredictedTask>,
+    checked: Vec<Checked>,
     machine: &'a Machine,
     /// Where options override the recording, in words.
     overrides: Vec<String>,
@@ -259,7 +249,7 @@ pub const ROLES: Roles = &[
             "seed",
         ],
     ),
-    (OUTPUT, &["write_log", "force"]),
+    (OUTPUT, &["write_log", "check", "force", "command"]),
     (BundleRole::Form, &["csv"]),
 ];
 
@@ -268,8 +258,12 @@ impl Predict {
     pub fn run(self) -> Result<ExitCode> {
         threads::start();
         let choices = self.governors.choices_or(&["menu", "teo"])?;
-        if self.write_log.is_some() && choices.len() != 1 {
-            return Err(Failure::new("--write-log takes exactly one --governor"));
+        for (option, is_given) in
+            [("--write-log", self.write_log.is_some()), ("--check", self.check.is_some())]
+        {
+            if is_given && choices.len() != 1 {
+                return Err(Failure::new(format_args!("{option} takes exactly one --governor")));
+            }
         }
         // Fail before minutes of playing, not after.
         let log = match &self.write_log {
@@ -289,10 +283,20 @@ impl Predict {
         let machine = promoted(machine.clone(), self.promoting.states(), setting.disabled)?;
         let setting =
             Setting { machine: &machine, keeps_gaps: self.write_log.is_some(), ..setting };
+        let changes = match (&self.check, self.command.is_empty()) {
+            (Some(file), false) => self.changes(file, &choices[0].name(), &machine)?,
+            _ => Vec::new(),
+        };
         let replicates = Replicates { count: self.replicates, seed: self.seed };
-        let base = played.play_as_recorded(replicates)?;
+        let standard = played.standard()?;
+        let shown = self.shown(&played)?;
+        let keep = |run: Outcome| (standard.compare(&run), Kept::new(run, &shown));
+        let recorded = Setting::new(&played.machine);
+        let base = played.play_each(&recorded, &played.choice, replicates, &keep)?;
+        let (likenesses, base): (Vec<Reproduction>, Vec<Kept>) = base.into_iter().unzip();
+        let reproduction = Reproduction::median(&likenesses);
         let overrides = self.overrides()?;
-        let reproduction = played.partial_reproduction(&base).map_err(|error| {
+        played.must_vouch(&reproduction).map_err(|error| {
             let overrides: String = overrides.iter().map(|text| format!("{text}; ")).collect();
             Failure::new(format_args!(
                 "{overrides}{}; {}",
@@ -307,8 +311,10 @@ impl Predict {
                  not known; leave it out to see what can be predicted"
             )));
         }
-        let shown = self.shown(&played, &base)?;
-        let (mut runs, mut unplayed) = (Vec::new(), Vec::new());
+        let base_name = format!("{}, as recorded", played.governor);
+        let mut rows = Rows::new(&base_name, base, &shown, reproduction.vouches());
+        let mut unplayed = Vec::new();
+        let mut written = None;
         governors::must_decide(&choices)?;
         for choice in &choices {
             choice.on(&machine)?;
@@ -318,8 +324,13 @@ impl Predict {
                 ));
             }
             let name = self.setting_name(&choice.name(), &machine);
-            match played.play(&setting, choice, replicates) {
-                Ok(outcomes) if choice.failure().is_none() => runs.push((name, outcomes)),
+            let keep = |run| Kept::new(run, &shown);
+            match played.play_each(&setting, choice, replicates, &keep) {
+                Ok(runs) if choice.failure().is_none() => {
+                    let report =
+                        rows.push(&name, runs).into_iter().next().and_then(|run| run.report);
+                    written = written.or(Some((name, report)));
+                }
                 Ok(_) => {}
                 // It could be played as recorded, so the others may be too.
                 Err(error) => unplayed.push(Failure::new(format_args!(
@@ -329,7 +340,7 @@ impl Predict {
                 ))),
             }
         }
-        if runs.is_empty()
+        if rows.runs.len() == 1
             && let Some(error) = unplayed.pop()
         {
             return Err(error);
@@ -340,40 +351,52 @@ impl Predict {
         let failed =
             governors::say_failures(&choices, "its runs are left out") || !unplayed.is_empty();
         let mut out = screen::stdout();
-        if let (Some(log), Some(path), Some((governor, outcomes))) =
-            (log, &self.write_log, runs.first())
+        if let (Some(log), Some(path), Some((governor, Some(report)))) =
+            (log, &self.write_log, written)
         {
-            let gap_count = self.write(log, &played, &machine, governor, outcomes)?;
+            let gap_count = self.write(log, &played, &machine, &governor, &report)?;
             if !self.json && !self.csv {
                 let (path, perfetto) = (screen::name(path), screen::name(&perfetto_path(path)));
                 writeln!(out, "{path}: {}; {perfetto}", counted(gap_count, "gap"))?;
             }
         }
+        let (runs, tasks) = rows.vouched();
+        let checked = match (&self.check, runs.get(1), tasks.get(1)) {
+            // The recorded setting's row is the first.
+            (Some(file), Some(run), Some(all)) => {
+                if !self.command.is_empty() {
+                    check::record(&changes, &self.command, file, self.force)?;
+                }
+                let name = choices[0].name();
+                let disabled = check::state_names(&self.disabled, &machine)?;
+                let measured = check::measured(&played, file, &self.reading(), &name, &disabled)?;
+                Checked::figures(run, all, &measured)
+            }
+            _ => Vec::new(),
+        };
         let answer = Answer {
             played: &played,
             reproduction,
-            base,
             runs,
-            shown,
+            tasks,
+            checked,
             machine: &machine,
             overrides,
         };
         self.print(&mut out, &answer)?;
-        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        let is_outside = !answer.checked.iter().all(Checked::is_within);
+        Ok(if failed || is_outside { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    /// Writes what the first run did. Returns how many gaps it has.
+    /// Writes what a run did. Returns how many gaps it has.
     fn write(
         &self,
         log: SimulatedLog,
         played: &Played,
         machine: &Machine,
         governor: &str,
-        outcomes: &[Outcome],
+        report: &Report,
     ) -> Result<usize> {
-        let Some(report) = outcomes.first().and_then(|outcome| outcome.report.as_ref()) else {
-            return Ok(0);
-        };
         let mut doubts = played.workload.hardware(machine).replay_doubts();
         if is_own_machine(self.machine.as_deref())
             && !played.workload.exit_quantiles(machine).is_empty()
@@ -461,14 +484,36 @@ impl Predict {
             AskedArrivals::Open => AskedArrivals::Closed,
             AskedArrivals::Closed => AskedArrivals::Open,
         };
-        let reproduces = || -> Result<Reproduction> {
+        let reproduces = || -> Result<()> {
             let played = self.read(other)?;
-            played.partial_reproduction(&played.play_as_recorded(replicates)?)
+            let (standard, setting) = (played.standard()?, Setting::new(&played.machine));
+            let compare = |run: Outcome| standard.compare(&run);
+            let runs = played.play_each(&setting, &played.choice, replicates, &compare)?;
+            played.must_vouch(&Reproduction::median(&runs))
         };
         match reproduces() {
             Ok(_) => format!("with --arrivals {other} it does"),
             Err(_) => format!("nor does it with --arrivals {other}"),
         }
+    }
+
+    /// What --check is to change here. Fails if it can't be changed, or if the recording can't be written.
+    fn changes(
+        &self,
+        file: &Path,
+        governor: &str,
+        machine: &Machine,
+    ) -> Result<Vec<settings::Setting>> {
+        if file.exists() && !self.force {
+            return Err(Failure::new(format_args!(
+                "--check: {} exists; --force replaces it, and without a command it is what is compared",
+                screen::name(file)
+            )));
+        }
+        let disabled = check::state_names(&self.disabled, machine)?;
+        let changes = check::settings(governor, &disabled, self.latency_limit_us)?;
+        settings::planned(&Root::live(), &changes).map_err(Failure::new)?;
+        Ok(changes)
     }
 
     fn setting<'a>(&self, machine: &'a Machine) -> Result<Setting<'a>> {
@@ -494,17 +539,16 @@ impl Predict {
     }
 
     /// The tasks to show by name, and the requests.
-    fn shown(&self, played: &Played, base: &[Outcome]) -> Result<Vec<Shown>> {
+    fn shown(&self, played: &Played) -> Result<Vec<Shown>> {
+        let recorded = Outcome::recorded(&played.workload);
         let name_of = |task: u32| {
             played.metadata.tasks.get(task as usize).map_or("", |task| task.name.as_str())
         };
         let mut by_name: BTreeMap<&str, (usize, Vec<u32>)> = BTreeMap::new();
-        for (&task, latencies) in base.iter().flat_map(|outcome| &outcome.by_task) {
+        for (&task, latencies) in &recorded.by_task {
             let (count, tasks) = by_name.entry(name_of(task)).or_default();
             *count += latencies.count();
-            if !tasks.contains(&task) {
-                tasks.push(task);
-            }
+            tasks.push(task);
         }
         let known = || by_name.keys().copied().collect::<Vec<_>>().join(", ");
         for name in &self.tasks {
@@ -515,7 +559,7 @@ impl Predict {
                 )));
             }
         }
-        let mut shown = Vec::new();
+        let mut shown = vec![Shown::All];
         for asked in &self.requests {
             let (asks, answers) = asked.as_pair();
             let requests = played
@@ -533,7 +577,7 @@ impl Predict {
         let mut names: Vec<(&str, (usize, Vec<u32>))> = by_name.into_iter().collect();
         names.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
         match self.tasks.is_empty() {
-            true if shown.is_empty() => names.truncate(SHOWN_TASK_COUNT),
+            true if self.requests.is_empty() => names.truncate(SHOWN_TASK_COUNT),
             true => names.clear(),
             false => names.retain(|(name, _)| self.tasks.iter().any(|task| task == name)),
         }
@@ -543,34 +587,18 @@ impl Predict {
     }
 
     fn print(&self, out: &mut Screen, answer: &Answer<'_>) -> Result<()> {
-        let Answer { played, reproduction, base, runs, shown, machine, .. } = answer;
+        let Answer { played, reproduction, runs, tasks, checked, machine, .. } = answer;
         let recorded_governor = &played.governor;
-        let base_name = format!("{recorded_governor}, as recorded");
         let vouched = reproduction.vouches();
-        let row = |name: &str, of, bases| PredictedRun::new(name, of, bases).only(vouched);
-        let mut rows = vec![row(&base_name, base, &[])];
-        rows.extend(runs.iter().map(|(name, of)| row(name, of, base)));
-        let mut tasks = Vec::new();
-        let mut push = |task: &str, get: &dyn Fn(&[Outcome]) -> Vec<Durations>| {
-            let bases = get(base);
-            tasks.push(PredictedTask::new(&base_name, task, &bases, &[]).only(vouched));
-            for (name, of) in runs {
-                tasks.push(PredictedTask::new(name, task, &get(of), &bases).only(vouched));
-            }
-        };
-        push(ALL, &|of| of.iter().map(|outcome| outcome.latencies.clone()).collect());
-        for shown in shown {
-            push(shown.name(), &|of| shown.latencies(of));
-        }
         if self.csv {
-            out.write_all(task_table(&tasks).to_csv().as_bytes())?;
+            out.write_all(task_table(tasks).to_csv().as_bytes())?;
             return Ok(());
         }
         let name = input::short_name(&self.recording);
         let title = format!(
             "{name} on {}: {} of {}, arrivals {}, {}",
             machine.id,
-            counted(base.first().map_or(0, |outcome| outcome.windows.len()), "step"),
+            counted(played.workload.step_count(), "step"),
             counted(played.metadata.tasks.iter().filter(|task| !task.is_idle).count(), "task"),
             self.arrivals,
             counted(self.replicates, "replicate")
@@ -600,8 +628,9 @@ impl Predict {
                     "gap": like(&reproduction.gap),
                 },
                 "not_predicted": withheld_text(reproduction),
-                "runs": run_table("", &rows),
-                "tasks": task_table(&tasks),
+                "runs": run_table("", runs),
+                "tasks": task_table(tasks),
+                "checked": checked.iter().map(Checked::json).collect::<Vec<_>>(),
                 "bases": notes.bases_json(),
                 "doubts": notes.counted_doubts(),
             });
@@ -618,13 +647,17 @@ impl Predict {
             ),
         };
         let elsewhere = (!is_own_machine(self.machine.as_deref())).then_some(machine.id.as_str());
-        let verdicts = verdicts(&rows, machine.power_basis(), elsewhere);
+        let verdicts = verdicts(runs, machine.power_basis(), elsewhere);
         for verdict in verdicts.iter().take(VERDICT_COUNT_MAX) {
             writeln!(out, "{}", wrap(verdict, style.width, 2))?;
         }
         writeln!(out, "{}\n", wrap(&itself, style.width, 2))?;
-        writeln!(out, "{}", run_table(&title, &rows).to_text(&style))?;
-        writeln!(out, "{}", task_table(&tasks).to_text(&style))?;
+        if let (Some(file), false) = (&self.check, checked.is_empty()) {
+            let title = format!("Measured once: {}", screen::name(file));
+            writeln!(out, "{}", checked_table(&title, checked).to_text(&style))?;
+        }
+        writeln!(out, "{}", run_table(&title, runs).to_text(&style))?;
+        writeln!(out, "{}", task_table(tasks).to_text(&style))?;
         out.write_all(notes.to_text(style.width).as_bytes())?;
         Ok(())
     }

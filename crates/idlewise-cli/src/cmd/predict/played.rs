@@ -7,11 +7,11 @@ use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, tick_period_ns};
 use idlewise_report::predict::{misses_text, reproduction_text};
 use idlewise_sim::Machine;
 use idlewise_sim::predict::{
-    Arrivals, CausedWorkload, Costs, Outcome, PredictError, Reproduction, calibrate, play,
+    Arrivals, CausedWorkload, Costs, Outcome, PredictError, Reproduction, Standard, calibrate, play,
 };
 use idlewise_sim::simulate::Setup;
 use idlewise_trace::RecordedMachine;
-use idlewise_trace::causes::{WorkloadLog, WorkloadMetadata};
+use idlewise_trace::causes::{Step, WorkloadLog, WorkloadMetadata};
 use rayon::prelude::*;
 
 use crate::error::{Failure, Result};
@@ -70,6 +70,13 @@ pub(in crate::cmd) struct Played {
     tick_need: f64,
 }
 
+/// All steps of a log.
+pub(in crate::cmd) fn steps(log: &WorkloadLog) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    log.each_group(&mut |group| steps.extend_from_slice(group))?;
+    Ok(steps)
+}
+
 impl Played {
     /// Takes a log's steps. What `recorded` says counts before what the log says.
     pub fn new(
@@ -78,8 +85,7 @@ impl Played {
         recorded: RecordedMachine,
         arrivals: Arrivals,
     ) -> Result<Self> {
-        let mut steps = Vec::new();
-        log.each_group(&mut |group| steps.extend_from_slice(group))?;
+        let steps = steps(&log)?;
         let mut metadata = log.metadata;
         metadata.machine = recorded.machine.or(metadata.machine);
         metadata.governor = recorded.governor.or(metadata.governor);
@@ -117,16 +123,23 @@ impl Played {
         choice: &Choice,
         replicates: Replicates,
     ) -> Result<Vec<Outcome>> {
+        self.play_each(setting, choice, replicates, &|outcome| outcome)
+    }
+
+    /// The same, and keeps of each run what `take` returns.
+    pub fn play_each<T: Send>(
+        &self,
+        setting: &Setting<'_>,
+        choice: &Choice,
+        replicates: Replicates,
+        take: &(dyn Fn(Outcome) -> T + Sync),
+    ) -> Result<Vec<T>> {
         let Replicates { count, seed } = replicates;
         let seeds: Vec<u64> = (0..count).map(|n| seed.wrapping_add(n)).collect();
         self.with_setup(setting, choice, |setup| {
-            seeds.into_par_iter().map(|seed| play(&self.workload, &mut setup(), seed)).collect()
+            let run = |seed| play(&self.workload, &mut setup(), seed).map(take);
+            seeds.into_par_iter().map(run).collect()
         })
-    }
-
-    /// Plays the recorded setting.
-    pub fn play_as_recorded(&self, replicates: Replicates) -> Result<Vec<Outcome>> {
-        self.play(&Setting::new(&self.machine), &self.choice, replicates)
     }
 
     /// Calls `run` with what makes the machine of a setting.
@@ -158,33 +171,38 @@ impl Played {
         run(&setup).map_err(|error| failure(&self.path, &error))
     }
 
-    /// Compares runs under the recorded setting with the recording. Fails if a figure is not near enough.
-    pub fn reproduction(&self, runs: &[Outcome]) -> Result<Reproduction> {
-        let reproduction = self.partial_reproduction(runs)?;
+    /// The recording, to compare runs with. Fails if there is nothing to compare.
+    pub fn standard(&self) -> Result<Standard> {
+        let standard = Standard::new(Outcome::recorded(&self.workload));
+        let missing = match (standard.gap_count(), standard.wake_count()) {
+            (0, _) => "its CPUs were never idle between two steps, so no idle state matters",
+            (_, 0) => "it shows no wake-up of a task, so nothing waits for idle states",
+            _ => return Ok(standard),
+        };
+        Err(Failure::new(format_args!(
+            "{}: {missing}; there is nothing to predict",
+            self.path.display()
+        )))
+    }
+
+    /// Plays the recorded setting, and compares the runs with the recording. Fails if a figure is not near enough.
+    pub fn reproduction(&self, replicates: Replicates) -> Result<Reproduction> {
+        let standard = self.standard()?;
+        let setting = Setting::new(&self.machine);
+        let compare = |run| standard.compare(&run);
+        let runs = self.play_each(&setting, &self.choice, replicates, &compare)?;
+        let reproduction = Reproduction::median(&runs);
         match reproduction.misses().is_empty() {
             true => Ok(reproduction),
             false => Err(self.refusal(&reproduction)),
         }
     }
 
-    /// The same, but fails only if nothing can be predicted: see [`Reproduction::vouches`].
-    pub fn partial_reproduction(&self, runs: &[Outcome]) -> Result<Reproduction> {
-        let recorded = Outcome::recorded(&self.workload);
-        let missing = match (recorded.gaps().count(), recorded.latencies.count()) {
-            (0, _) => Some("its CPUs were never idle between two steps, so no idle state matters"),
-            (_, 0) => Some("it shows no wake-up of a task, so nothing waits for idle states"),
-            _ => None,
-        };
-        if let Some(missing) = missing {
-            return Err(Failure::new(format_args!(
-                "{}: {missing}; there is nothing to predict",
-                self.path.display()
-            )));
-        }
-        let reproduction = Reproduction::new(&recorded, runs);
+    /// Fails if nothing can be predicted: see [`Reproduction::vouches`].
+    pub fn must_vouch(&self, reproduction: &Reproduction) -> Result<()> {
         match reproduction.vouches().middle {
-            true => Ok(reproduction),
-            false => Err(self.refusal(&reproduction)),
+            true => Ok(()),
+            false => Err(self.refusal(reproduction)),
         }
     }
 

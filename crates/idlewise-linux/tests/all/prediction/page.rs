@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use idlewise_sim::predict::{Durations, Reproduction, Vouched};
+use idlewise_sim::predict::{COVERED, Durations, Interval, Reproduction, Vouched};
 
 use super::{CHANGES, Case, Change, Errors, Judged, MissCause, Set, median};
 
@@ -116,37 +116,54 @@ fn wait_text(waits: &Durations) -> String {
     format!("{} {}/{}", waits.count(), at(0.5), at(0.99))
 }
 
-/// Within what errors nine of ten cases are with which the model was made, and how many of those kept apart. Only of figures
-/// that `predict` gives.
-fn margins(sets: &[(&Set, Vec<Judged>)]) -> String {
-    let errors = |is_apart: bool, at: usize| -> Vec<f64> {
-        let is_given = |of: &&Judged| {
-            let Vouched { middle, tail, .. } = of.reproduction.vouches();
-            if at < 2 { middle } else { tail }
+/// Of one figure, which is `at` in [`Errors`]: by how much intervals must be widened, of the cases in which `predict` gives the
+/// figure. The set kept apart is the first.
+fn beyond(sets: &[(&Set, Vec<Judged>)], is_apart: bool, at: usize) -> Vec<f64> {
+    let is_given = |of: &&Judged| {
+        let Vouched { middle, tail, .. } = of.reproduction.vouches();
+        if at < 2 { middle } else { tail }
+    };
+    let of_sets = sets.iter().enumerate().filter(|(place, _)| (*place == 0) == is_apart);
+    let judged = of_sets.flat_map(|(_, (_, judged))| judged).filter(is_given);
+    let mut beyond: Vec<f64> =
+        judged.flat_map(|of| &of.cases).map(|case| case.beyond()[at]).collect();
+    beyond.sort_by(f64::total_cmp);
+    beyond
+}
+
+/// What `MARGINS` must be: of throughput, p50 and p99, so much that as many cases are within as intervals are to contain of those
+/// with which the model was made; in thousandths, rounded up.
+pub(super) fn margins(sets: &[(&Set, Vec<Judged>)]) -> [f64; 3] {
+    [0, 1, 2].map(|at| {
+        let made = beyond(sets, false, at);
+        let place = (COVERED * (made.len() + 1) as f64).ceil() as usize;
+        let margin = made[place.min(made.len()) - 1].max(0.0);
+        (margin * 1e3).ceil() / 1e3
+    })
+}
+
+/// How many measured values the intervals contain that `predict` prints, and how wide these are.
+fn coverage(sets: &[(&Set, Vec<Judged>)]) -> String {
+    let margins = margins(sets);
+    let mut out = "| interval of | bound to no CPU, kept apart | the others, by which it was chosen | median width, % |\n\
+                   | --- | --- | --- | --- |\n"
+        .to_owned();
+    for (at, name) in ["throughput", "p50", "p99"].into_iter().enumerate() {
+        let within = |is_apart: bool| {
+            let beyond = beyond(sets, is_apart, at);
+            let within = beyond.iter().filter(|&&beyond| beyond <= margins[at]).count();
+            share(within, beyond.len())
         };
-        let of_sets = sets.iter().enumerate().filter(|(place, _)| (*place == 0) == is_apart);
-        let judged = of_sets.flat_map(|(_, (_, judged))| judged).filter(is_given);
-        let cases = judged.flat_map(|of| &of.cases);
-        let mut errors: Vec<f64> =
-            cases.map(|case| case.errors(&case.predicted)[at].abs()).collect();
-        errors.sort_by(f64::total_cmp);
-        errors
-    };
-    let of = |at: usize, name: &str| {
-        let made = errors(false, at);
-        let margin = made[(9 * made.len()).div_ceil(10) - 1];
-        let apart = errors(true, at);
-        let within = apart.iter().filter(|&&error| error <= margin).count();
-        let percent = 100.0 * margin;
-        format!("{name} within {percent:.1} % (kept apart: {within} of {})", apart.len())
-    };
-    let names = ["throughput", "median", "99th percentile"];
-    let texts: Vec<String> = names.iter().enumerate().map(|(at, name)| of(at, name)).collect();
-    format!(
-        "Of the cases with which the model was made, nine in ten have a {}, where `predict` gives the figure. So take \
-         the first two as margins, and not the third; the replicates' lowest and highest only differ in ticks.\n",
-        texts.join(", a ")
-    )
+        let cases = sets.iter().flat_map(|(_, judged)| judged).flat_map(|of| &of.cases);
+        let width = |case: &Case| {
+            let Interval { low, high } = case.intervals[at].widened(margins[at]);
+            high / low - 1.0
+        };
+        let width = median(cases.map(width).collect());
+        writeln!(out, "| {name} | {} | {} | {:.0} |", within(true), within(false), 100.0 * width)
+            .unwrap();
+    }
+    out
 }
 
 /// Why cases miss the goal.
@@ -202,7 +219,7 @@ pub(super) fn page(sets: &[(&Set, Vec<Judged>)], causes: &[MissCause]) -> String
          how close the kernel comes in a second run; how many steps ran on the CPU that the kernel chose; and how often \
          woken tasks waited behind another, and how long (p50/p99, µs), in the kernel; played.\n\n{}\nWhy predictions miss the goal:\n\n{}\nThe changes: {}.\n",
         summary(sets),
-        margins(sets),
+        coverage(sets),
         loads_table(sets),
         causes_list(causes),
         changes.join(", ")
