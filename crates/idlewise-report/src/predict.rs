@@ -259,16 +259,14 @@ pub fn run_columns() -> Vec<Column<PredictedRun>> {
         C::ratio("latency_change_ratio", "latency change", |row| {
             row.latency.map(|change| change.mean).into()
         })
-        .means("Its change from the recorded setting.")
-        ,
+        .means("Its change from the recorded setting."),
         C::uj("energy_uj", "energy", |row| row.energy_uj.into())
             .means("Energy of all cores and packages.")
             .lower_is_better(),
         C::ratio("energy_change_ratio", "energy change", |row| {
             row.energy.map(|change| change.mean).into()
         })
-        .means("Its change from the recorded setting.")
-        ,
+        .means("Its change from the recorded setting."),
         C::ns("makespan_ns", "makespan", |row| row.makespan_ns.into())
             .means(
                 "From the beginning to the end of the last step, mean over replicates. Some timer of the kernel \
@@ -329,7 +327,10 @@ pub fn task_columns() -> Vec<Column<PredictedTask>> {
             .means("Their 99th percentile.")
             .lower_is_better(),
         C::ns("latency_p99_low_ns", "p99 from", |row| low(row.p99).into())
-            .means("Nine in ten measured 99th percentiles are to be expected from here. Of all tasks only.")
+            .means(
+                "Nine in ten measured 99th percentiles are to be expected from here. Of all tasks \
+                 only.",
+            )
             .detail(),
         C::ns("latency_p99_high_ns", "p99 to", |row| high(row.p99).into())
             .means("Nine in ten measured 99th percentiles are to be expected up to here.")

@@ -24,20 +24,18 @@ const SECRET_PARTS: [&str; 8] =
 /// assert_eq!(without_secrets(text), "cannot read https://me:***@host/log?sig=***&v=1: refused");
 /// ```
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
-    let mut rest = text;
-    let Some(mut at) = url_at(rest) else { return Cow::Borrowed(text) };
+    if url_at(text).is_none() {
+        return Cow::Borrowed(text);
+    }
     let mut shown = String::with_capacity(text.len());
-    loop {
+    let mut rest = text;
+    while let Some(at) = url_at(rest) {
         let (before, begun) = rest.split_at(at);
         // A quote ends it in JSON.
         let end = begun.find(|c: char| c.is_whitespace() || c == '"').unwrap_or(begun.len());
         shown.push_str(before);
         push_url(&begun[..end], &mut shown);
         rest = &begun[end..];
-        match url_at(rest) {
-            Some(next) => at = next,
-            None => break,
-        }
     }
     shown.push_str(rest);
     Cow::Owned(shown)
@@ -48,8 +46,7 @@ fn url_at(text: &str) -> Option<usize> {
     let mistyped = MISTYPED.iter().filter_map(|begin| Some(text.find(begin)? + begin.len()));
     let right = text.find(SCHEME_END).map(|at| at + SCHEME_END.len());
     // `http://` begins with `http:/`.
-    let first = mistyped.filter(|&at| !text[at..].starts_with('/')).chain(right).min()?;
-    Some(first)
+    mistyped.filter(|&at| !text[at..].starts_with('/')).chain(right).min()
 }
 
 /// Adds what follows a URL's scheme.

@@ -22,7 +22,7 @@ use regex::Regex;
 use serde_json::json;
 
 use super::measure::saving::{self, Pair, machine_facts, saved};
-use super::set::holder;
+use super::set::{holder, restore};
 use crate::error::{Failure, Result};
 use crate::progress::Progress;
 use crate::screen::{self, say};
@@ -580,15 +580,6 @@ impl Runner<'_> {
         };
         Some(sum)
     }
-}
-
-/// Restores what was found. Fails if that is not what there is then.
-fn restore(applied: Applied, place: &str) -> Result<()> {
-    let settled = applied.revert().map_err(Failure::new)?.settled;
-    settled.failed.first().map_or(Ok(()), |failed| {
-        Err(Failure::new(format_args!("{place}: {}", failed.error))
-            .with("the settings are not all as they were; as root: idlewise set revert"))
-    })
 }
 
 /// Tosses the coins: 48 bits, which every program that reads JSON keeps.

@@ -152,7 +152,10 @@ fn a_prediction_is_checked_by_a_recording_of_the_changed_setting() {
     // With a command, the file is written.
     let onto = [&predict[..], &[&deep, "--", "true"]].concat();
     assert_refused(&onto, &["deep.parquet exists", "--force"]);
-    assert!(failure(&["predict", &run, "--", "true"]).1.contains("--check <FILE>"));
+    for alone in [&["--", "true"][..], &["--force"]] {
+        let said = failure(&[&["predict", &run][..], alone].concat()).1;
+        assert!(said.contains("required") && said.contains("--check <FILE>"), "{said}");
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub struct Margins {
 /// if they are others.
 pub const MARGINS: Margins = Margins { throughput: 0.031, p50: 0.038, p99: 0.057 };
 
-/// A figure, and within what it is to be expected.
+/// Within what a figure is to be expected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The lower end.

@@ -13,7 +13,7 @@ use idlewise_trace::RecordedMachine;
 use idlewise_trace::causes::{Step, WorkloadMetadata};
 
 use super::played::{Played, steps};
-use crate::cmd::set::holder;
+use crate::cmd::set::{holder, restore};
 use crate::error::{Failure, Result};
 use crate::input::{self, Reading};
 
@@ -50,13 +50,8 @@ pub(super) fn record(
     let owner = Owner { holder: holder(), ..Owner::running("idlewise predict --check") };
     let applied = apply(&root, settings, &owner).map_err(Failure::new)?;
     let recorded = run_recorder(command, file, force);
-    let settled = applied.revert().map_err(Failure::new)?.settled;
-    recorded?;
-    match settled.failed.first() {
-        None => Ok(()),
-        Some(failed) => Err(Failure::new(&failed.error)
-            .with("the settings are not all as they were; as root: idlewise set revert")),
-    }
+    let restored = restore(applied, "--check");
+    recorded.and(restored)
 }
 
 fn run_recorder(command: &[OsString], file: &Path, force: bool) -> Result<()> {

@@ -49,6 +49,7 @@ const VERDICT_COUNT_MAX: usize = 4;
 const SCHEMA: u32 = 1;
 /// How many tasks are shown if none is named: those with the most wake-ups.
 const SHOWN_TASK_COUNT: usize = 5;
+
 const EXAMPLES: &str = "\
 Examples:
   # What would menu and teo do to this workload?
@@ -75,8 +76,8 @@ Examples:
   idlewise predict run.dat --governor teo --arrivals closed
 
 Exit status: 0; 1 if a governor's file crashed, looped or returned an invalid state, if the \
-workload cannot be played under a setting, or if --check finds a figure outside of its range; 2 on bad input, or if the recording does not reproduce its \
-throughput, wake-ups and median latency.";
+workload cannot be played under a setting, or if --check finds a figure outside of its range; 2 on bad \
+input, or if the recording does not reproduce its throughput, wake-ups and median latency.";
 
 /// Predict what another governor or setting would do to a recorded workload
 ///
@@ -86,6 +87,7 @@ throughput, wake-ups and median latency.";
 /// repeated with ticks at other times (replicates); the lowest and highest change are shown.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu and teo")))]
+#[command(group(clap::ArgGroup::new("written").args(["write_log", "check"]).multiple(true)))]
 #[command(after_help = EXAMPLES)]
 pub struct Predict {
     /// A recording with causes (`idlewise record --causes`), or a workload log
@@ -149,7 +151,7 @@ pub struct Predict {
     check: Option<PathBuf>,
 
     /// Replace the files of --write-log and --check if they exist
-    #[arg(long)]
+    #[arg(long, requires = "written")]
     force: bool,
 
     #[command(flatten)]
@@ -486,10 +488,7 @@ impl Predict {
         };
         let reproduces = || -> Result<()> {
             let played = self.read(other)?;
-            let (standard, setting) = (played.standard()?, Setting::new(&played.machine));
-            let compare = |run: Outcome| standard.compare(&run);
-            let runs = played.play_each(&setting, &played.choice, replicates, &compare)?;
-            played.must_vouch(&Reproduction::median(&runs))
+            played.must_vouch(&played.compared(replicates)?)
         };
         match reproduces() {
             Ok(_) => format!("with --arrivals {other} it does"),

@@ -185,13 +185,18 @@ impl Played {
         )))
     }
 
-    /// Plays the recorded setting, and compares the runs with the recording. Fails if a figure is not near enough.
-    pub fn reproduction(&self, replicates: Replicates) -> Result<Reproduction> {
+    /// Plays the recorded setting, and compares the runs with the recording.
+    pub fn compared(&self, replicates: Replicates) -> Result<Reproduction> {
         let standard = self.standard()?;
         let setting = Setting::new(&self.machine);
         let compare = |run| standard.compare(&run);
         let runs = self.play_each(&setting, &self.choice, replicates, &compare)?;
-        let reproduction = Reproduction::median(&runs);
+        Ok(Reproduction::median(&runs))
+    }
+
+    /// The same, but fails if a figure is not near enough.
+    pub fn reproduction(&self, replicates: Replicates) -> Result<Reproduction> {
+        let reproduction = self.compared(replicates)?;
         match reproduction.misses().is_empty() {
             true => Ok(reproduction),
             false => Err(self.refusal(&reproduction)),

@@ -19,11 +19,11 @@ pub(super) use apply::time;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use idlewise_host::settings::{Change, OtherWriter};
+use idlewise_host::settings::{Applied, Change, OtherWriter};
 use idlewise_report::{counted, shown_in_line};
 use serde_json::{Value, json};
 
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::screen::say;
 
 const EXAMPLES: &str = "\
@@ -76,6 +76,15 @@ const SHOWN_COUNT: usize = 12;
 /// The program that holds settings.
 pub(crate) fn holder() -> Option<PathBuf> {
     std::env::current_exe().ok()
+}
+
+/// Restores what was found. Fails if that is not what there is then. `place` is what the settings were applied for.
+pub(super) fn restore(applied: Applied, place: &str) -> Result<()> {
+    let settled = applied.revert().map_err(Failure::new)?.settled;
+    settled.failed.first().map_or(Ok(()), |failed| {
+        Err(Failure::new(format_args!("{place}: {}", failed.error))
+            .with("the settings are not all as they were; as root: idlewise set revert"))
+    })
 }
 
 /// Says which programs may undo what was set.
