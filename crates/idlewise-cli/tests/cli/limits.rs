@@ -38,7 +38,7 @@ fn a_device_without_an_end_is_no_text() {
     let workload = folder.path().join("endless.toml");
     symlink("/dev/zero", &workload).unwrap();
     let workload = workload.to_str().unwrap();
-    assert_refused(&["lab", "simulate", "spr", workload], &["endless.toml", "more than 16 MiB"]);
+    assert_refused(&["lab", "simulate", "spr", workload], &["endless.toml", "more than 1 MiB"]);
 }
 
 #[test]
