@@ -56,7 +56,12 @@ sources_of_governors() {
 series_of() { cut -d . -f 1,2 <<< "$1"; }
 
 # changed_files PATCH: with or without the b/ before them
-changed_files() { sed -n 's/^+++ \(b\/\)\?\([^[:space:]]*\).*/\2/p' "$1"; }
+changed_files() { sed -n 's/^+++ \(b\/\)\?\([^[:space:]]*\).*/\2/p' "$1" | awk '!seen[$0]++'; }
+
+# patch_governor FILE PATCH TO: says why not. In place, as only that takes the patches of a series one after the other.
+patch_governor() {
+    cp "$1" "$3" && patch --silent --no-backup-if-mismatch --reject-file=- "$3" "$2" 2>&1 || { rm -f "$3"; return 1; }
+}
 
 # patched_governors PATCH: the names of the governors that it changes. Fails if it changes other files, or none.
 patched_governors() {
@@ -83,7 +88,7 @@ add_governors() {
     cp "$from"/{menu,teo}.c "$folder"
     governors=$(patched_governors "$patch") || return 1
     for governor in $governors; do
-        if ! patch --silent --output "$folder/patched-$governor.c" "$from/$governor.c" "$patch" > "$folder/said"; then
+        if ! patch_governor "$from/$governor.c" "$patch" "$folder/patched-$governor.c" > "$folder/said"; then
             rm -f "$folder"/patched-*.c
             [ -n "${GOVERNOR_PATCH:-}" ] || return 0
             echo "$patch does not apply to $from/$governor.c: $(head -n 1 "$folder/said")" >&2

@@ -138,7 +138,8 @@ impl Plugin {
         let mut bytes = Vec::new();
         worker::put_governor(&mut bytes, states, tick_period_ns);
         let name = "the run".to_owned();
-        RemoteGovernor { remote: Remote::new(self.shared.clone(), name, Kind::Governor, &bytes) }
+        let remote = Remote::new(self.shared.clone(), name, Kind::Governor, &bytes);
+        RemoteGovernor { remote, outcome: None }
     }
 }
 
@@ -302,8 +303,13 @@ impl Lane for PluginLane {
 
 /// A governor in a worker, asked for one decision at a time. After a failure ([`Plugin::failure`]) it
 /// selects state 0.
+///
+/// It learns an outcome together with the next question, which halves the messages: a message takes longer than
+/// a decision. What it changes in the device then is there after the next decision, so it never sees the last outcome.
 pub struct RemoteGovernor {
     remote: Remote,
+    /// What it does not know yet.
+    outcome: Option<Outcome>,
 }
 
 impl RemoteGovernor {
@@ -319,7 +325,7 @@ impl Governor for RemoteGovernor {
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
         self.stop_after_failure();
         let mut bytes = Vec::new();
-        worker::put_question(&mut bytes, context, device);
+        worker::put_question(&mut bytes, self.outcome.take().as_ref(), context, device);
         self.remote.send(Kind::Select, &bytes);
         let state_count = context.states.len();
         let get = |payload: &[u8]| worker::get_answer(payload, state_count);
@@ -333,12 +339,7 @@ impl Governor for RemoteGovernor {
         }
     }
 
-    fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
-        let mut bytes = Vec::new();
-        worker::put_outcome(&mut bytes, outcome, device);
-        self.remote.send(Kind::Reflect, &bytes);
-        if let Some(after) = self.remote.receive(Kind::Device, worker::get_device) {
-            *device = after;
-        }
+    fn reflect(&mut self, outcome: &Outcome, _device: &mut Device) {
+        self.outcome = Some(*outcome);
     }
 }

@@ -243,6 +243,31 @@ fn a_play_finds_the_loop_that_a_replay_cannot_see() {
     assert_eq!(figure(&own, "teo", "cost_uj"), of("teo", "cost_uj"), "the order changes no play");
 }
 
+/// A governor from a file is asked in another process, which learns an outcome with the next question.
+#[test]
+fn a_file_plays_as_its_port_does() {
+    if crate::cannot_compile() {
+        return;
+    }
+    let file = ["--governor", "hazard:lambda=2", "--governor", "kernel/idlewise_hazard.c"];
+    let options = ["--machine", "spr,milan", "--replicates", "1"];
+    let load = "recordings/causes/kept-apart/disk.parquet";
+    let document = played(&[load], &[&options[..], &["--governor", "menu"], &file].concat());
+    let cells_of = |governor: &str| -> Vec<Value> {
+        let cells = document["cells"].as_array().unwrap().iter();
+        let without_name = |cell: &Value| {
+            let mut cell = cell.clone();
+            cell["governor"] = Value::Null;
+            cell
+        };
+        cells.filter(|cell| cell["governor"] == governor).map(without_name).collect()
+    };
+    let port = cells_of("hazard:lambda=2");
+    assert_eq!(port.len(), 2);
+    assert_ne!(port, cells_of("menu"));
+    assert_eq!(port, cells_of("idlewise_hazard.c"));
+}
+
 #[test]
 fn options_of_a_play_do_something() {
     let at_ms = |ms, more: &[&str]| {

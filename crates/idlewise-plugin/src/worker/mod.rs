@@ -6,7 +6,7 @@
 //!          ◄── ready ──────────────────
 //!   PluginLane ── setting, gaps ──────►   GovernorLane over an Instance
 //!              ◄── tally ──────────────
-//!   RemoteGovernor ── question ───────►   Instance          (slow: two messages a decision)
+//!   RemoteGovernor ── question ───────►   Instance          (slow: a message for each decision)
 //!                  ◄── answer ─────────
 //!   Progress ◄─── a shared page ───────   where it is; why it ends, if it knows
 //! ```
@@ -24,7 +24,6 @@ pub(crate) use check::Sent;
 pub(crate) use process::Worker;
 pub use process::WorkerCommand;
 pub(crate) use protocol::{
-    Kind, get_answer, get_device, get_tally, put_gap, put_governor, put_outcome, put_question,
-    put_setting,
+    Kind, get_answer, get_tally, put_gap, put_governor, put_question, put_setting,
 };
 pub use serve::serve;

@@ -171,7 +171,7 @@ impl Worker {
     pub(crate) fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<(), FailureCause> {
         self.cpu_time_max += match kind {
             Kind::Lane | Kind::Governor => CPU_TIME_OF_LOAD,
-            Kind::Select | Kind::Reflect => CPU_TIME_OF_GAP,
+            Kind::Select => CPU_TIME_OF_GAP,
             // Those of gaps are added where they are sent.
             _ => Duration::ZERO,
         };

@@ -36,18 +36,14 @@ pub(crate) enum Kind {
     Tally,
     /// To the worker: a governor for single decisions, with its states.
     Governor,
-    /// To the worker: a request for a decision.
+    /// To the worker: the outcome of the last decision, if any, and a request for the next one.
     Select,
     /// From the worker: the decision.
     Answer,
-    /// To the worker: the outcome.
-    Reflect,
-    /// From the worker: the device afterwards.
-    Device,
 }
 
 impl Kind {
-    const ALL: [Kind; 13] = [
+    const ALL: [Kind; 11] = [
         Kind::Library,
         Kind::Ready,
         Kind::NotLoadable,
@@ -59,8 +55,6 @@ impl Kind {
         Kind::Governor,
         Kind::Select,
         Kind::Answer,
-        Kind::Reflect,
-        Kind::Device,
     ];
 
     /// The longest payload of such a message from a worker.
@@ -359,7 +353,7 @@ fn put_device(to: &mut Vec<u8>, device: &Device) {
     );
 }
 
-fn get_device_from(from: &mut Numbers<'_>) -> Device {
+fn get_device(from: &mut Numbers<'_>) -> Device {
     Device {
         last_residency_ns: from.next(),
         poll_limit_ns: from.next(),
@@ -368,20 +362,17 @@ fn get_device_from(from: &mut Numbers<'_>) -> Device {
     }
 }
 
-pub(crate) fn device(device: &Device) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    put_device(&mut bytes, device);
-    bytes
-}
-
-/// Returns `None` if an honest worker would not have sent it.
-pub(crate) fn get_device(payload: &[u8]) -> Option<Device> {
-    let from = &mut Numbers::new(payload);
-    let device = get_device_from(from);
-    from.is_all().then_some(device)
-}
-
-pub(crate) fn put_question(to: &mut Vec<u8>, context: &Context<'_>, device: &Device) {
+/// `outcome` is that of the last decision, if the governor does not know it yet.
+pub(crate) fn put_question(
+    to: &mut Vec<u8>,
+    outcome: Option<&Outcome>,
+    context: &Context<'_>,
+    device: &Device,
+) {
+    put(to, &[outcome.is_some().into()]);
+    if let Some(&Outcome { entered, is_overruled, got_tick, now_ns }) = outcome {
+        put(to, &[entered as u64, is_overruled.into(), got_tick.into(), now_ns]);
+    }
     let timers = context.timers();
     put(
         to,
@@ -398,8 +389,17 @@ pub(crate) fn put_question(to: &mut Vec<u8>, context: &Context<'_>, device: &Dev
     put_device(to, device);
 }
 
-pub(crate) fn get_question<'a>(payload: &[u8], states: &'a StateTable) -> (Context<'a>, Device) {
+pub(crate) fn get_question<'a>(
+    payload: &[u8],
+    states: &'a StateTable,
+) -> (Option<Outcome>, Context<'a>, Device) {
     let from = &mut Numbers::new(payload);
+    let outcome = from.flag().then(|| Outcome {
+        entered: from.next() as usize,
+        is_overruled: from.flag(),
+        got_tick: from.flag(),
+        now_ns: from.next(),
+    });
     let sleep_length_ns = from.next() as i64;
     let next_event_ns = from.next() as i64;
     let mut context = Context::new(states, SleepLength { sleep_length_ns, next_event_ns });
@@ -408,7 +408,7 @@ pub(crate) fn get_question<'a>(payload: &[u8], states: &'a StateTable) -> (Conte
     context.tick_stopped = from.flag();
     context.now_ns = from.next();
     context.iowait_count = from.next() as u32;
-    (context, get_device_from(from))
+    (outcome, context, get_device(from))
 }
 
 pub(crate) fn answer(decision: Decision, timer_read_count: u32, device: &Device) -> Vec<u8> {
@@ -423,25 +423,8 @@ pub(crate) fn get_answer(payload: &[u8], state_count: usize) -> Option<(Decision
     let from = &mut Numbers::new(payload);
     let decision = Decision { state: from.next() as usize, stop_tick: from.flag() };
     let timer_read_count = from.next() as u32;
-    let device = get_device_from(from);
+    let device = get_device(from);
     (from.is_all() && decision.state < state_count).then_some((decision, timer_read_count, device))
-}
-
-pub(crate) fn put_outcome(to: &mut Vec<u8>, outcome: &Outcome, device: &Device) {
-    let Outcome { entered, is_overruled, got_tick, now_ns } = *outcome;
-    put(to, &[entered as u64, is_overruled.into(), got_tick.into(), now_ns]);
-    put_device(to, device);
-}
-
-pub(crate) fn get_outcome(payload: &[u8]) -> (Outcome, Device) {
-    let from = &mut Numbers::new(payload);
-    let outcome = Outcome {
-        entered: from.next() as usize,
-        is_overruled: from.flag(),
-        got_tick: from.flag(),
-        now_ns: from.next(),
-    };
-    (outcome, get_device_from(from))
 }
 
 #[cfg(test)]
@@ -483,9 +466,17 @@ mod tests {
         assert_eq!(format!("{:?}", get_setting(&bytes)), format!("{setting:?}"));
 
         let outcome = Outcome { entered: 3, is_overruled: true, got_tick: false, now_ns: 8 };
-        let mut bytes = Vec::new();
-        put_outcome(&mut bytes, &outcome, &Device::default());
-        assert_eq!(get_outcome(&bytes), (outcome, Device::default()));
+        let timers = SleepLength { sleep_length_ns: -1, next_event_ns: 7 };
+        for outcome in [None, Some(outcome)] {
+            let mut context = Context::new(&states, timers);
+            context.tick_stopped = true;
+            let device = Device { last_state: None, poll_limit_ns: 6, ..Device::default() };
+            let mut bytes = Vec::new();
+            put_question(&mut bytes, outcome.as_ref(), &context, &device);
+            let (got, question, got_device) = get_question(&bytes, &states);
+            assert_eq!((got, got_device), (outcome, device));
+            assert_eq!(format!("{question:?}"), format!("{context:?}"));
+        }
     }
 
     #[test]
@@ -506,6 +497,5 @@ mod tests {
         assert!(get_answer(&bytes, 4).is_some());
         assert!(get_answer(&bytes, 3).is_none());
         assert!(get_answer(&bytes[1..], 4).is_none());
-        assert!(get_device(&[0; 33]).is_none());
     }
 }

@@ -116,25 +116,17 @@ fn serve_governor(
     let mut governor = Checked::new(instance, tick_period_ns, page);
     let mut index = 0;
     let mut payload = Vec::new();
-    while let Some(kind) = protocol::receive(input, &mut payload)? {
-        let (kind, bytes) = match kind {
-            Kind::Select => {
-                let (context, mut device) = protocol::get_question(&payload, &states);
-                page.enter_decision(index, context.now_ns);
-                let decision = governor.select(&context, &mut device);
-                let answer = protocol::answer(decision, context.sleep_length_calls(), &device);
-                (Kind::Answer, answer)
-            }
-            Kind::Reflect => {
-                let (outcome, mut device) = protocol::get_outcome(&payload);
-                page.enter_decision(index, outcome.now_ns);
-                governor.reflect(&outcome, &mut device);
-                index += 1;
-                (Kind::Device, protocol::device(&device))
-            }
-            _ => break,
-        };
-        protocol::send(output, kind, &bytes)?;
+    while let Some(Kind::Select) = protocol::receive(input, &mut payload)? {
+        let (outcome, context, mut device) = protocol::get_question(&payload, &states);
+        if let Some(outcome) = outcome {
+            page.enter_decision(index, outcome.now_ns);
+            governor.reflect(&outcome, &mut device);
+            index += 1;
+        }
+        page.enter_decision(index, context.now_ns);
+        let decision = governor.select(&context, &mut device);
+        let answer = protocol::answer(decision, context.sleep_length_calls(), &device);
+        protocol::send(output, Kind::Answer, &answer)?;
     }
     Ok(())
 }
