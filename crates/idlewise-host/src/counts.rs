@@ -339,8 +339,16 @@ impl CountsReader {
 
     /// Returns the file because of which not all states of a CPU are counted, by the CPU's place.
     pub fn unreadable(&self, index: usize) -> Option<PathBuf> {
-        let CpuFiles { cpu, states, .. } = &self.cpus[index];
-        cpuidle::unreadable(&self.root, *cpu, states.len())
+        let CpuFiles { cpu, states, files, .. } = &self.cpus[index];
+        let missing = files.iter().enumerate().find_map(|(state, files)| {
+            let name = match (&files.usage, &files.time) {
+                (None, _) => "usage",
+                (_, None) => "time",
+                _ => return None,
+            };
+            Some(self.root.path(&format!("{}/{name}", state_folder(*cpu, state))))
+        });
+        missing.or_else(|| cpuidle::unreadable(&self.root, *cpu, states.len()))
     }
 
     /// Returns the machine's clock.
@@ -432,34 +440,29 @@ impl CpuFiles {
 
 impl StateFiles {
     fn open(root: &Root, folder: &str) -> Result<Self, CountsError> {
-        let needed = |name: &str| {
+        // Without its stays or their time a state cannot be counted, and its CPU is left out.
+        let file = |name: &str| {
             let name = format!("{folder}/{name}");
-            let unreadable = |source| CountsError::Unreadable { path: root.path(&name), source };
-            root.open(&name).map_err(unreadable)
-        };
-        let optional = |name: &str| match needed(name) {
-            Ok(file) => Ok(Some(file)),
-            Err(CountsError::Unreadable { source, .. })
-                if source.kind() == io::ErrorKind::NotFound =>
-            {
-                Ok(None)
+            match root.open(&name) {
+                Ok(file) => Ok(Some(file)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(source) => Err(CountsError::Unreadable { path: root.path(&name), source }),
             }
-            Err(error) => Err(error),
         };
         Ok(StateFiles {
-            usage: needed("usage")?,
-            time: needed("time")?,
-            above: optional("above")?,
-            below: optional("below")?,
-            rejected: optional("rejected")?,
-            disable: optional("disable")?,
+            usage: file("usage")?,
+            time: file("time")?,
+            above: file("above")?,
+            below: file("below")?,
+            rejected: file("rejected")?,
+            disable: file("disable")?,
         })
     }
 
     fn read_again(&self, known: &StateCounts, is_its_turn: bool) -> Option<StateCounts> {
-        let mut counts = StateCounts { usage: number(&self.usage)?, ..*known };
+        let mut counts = StateCounts { usage: number(self.usage.as_ref()?)?, ..*known };
         if counts.usage != known.usage {
-            counts.time_us = number(&self.time)?;
+            counts.time_us = number(self.time.as_ref()?)?;
             counts.above = optional(&self.above)?;
             counts.below = optional(&self.below)?;
         }
@@ -472,8 +475,8 @@ impl StateFiles {
 
     fn read(&self) -> Option<StateCounts> {
         Some(StateCounts {
-            usage: number(&self.usage)?,
-            time_us: number(&self.time)?,
+            usage: number(self.usage.as_ref()?)?,
+            time_us: number(self.time.as_ref()?)?,
             above: optional(&self.above)?,
             below: optional(&self.below)?,
             rejected: optional(&self.rejected)?,

@@ -47,19 +47,21 @@ pub fn did_you_mean<'a>(
 }
 
 /// What to say of an unknown state before the list of all: `did you mean 'C6'? `, or nothing. Another number is another
-/// state, not a misspelt one.
+/// state, not a misspelt one. The state itself may be known, of other CPUs.
 ///
 /// ```
 /// use idlewise_machine::state_hint;
 ///
 /// assert_eq!(state_hint("C6s", ["C1", "C6"]), "did you mean 'C6'? ");
 /// assert_eq!(state_hint("C7", ["C1", "C6"]), "");
+/// assert_eq!(state_hint("C8", ["C1", "C8"]), "");
 /// ```
 pub fn state_hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let blurred = |name: &str| name.to_lowercase().replace(|c: char| c.is_ascii_digit(), "#");
-    let known = known
-        .into_iter()
-        .filter(|known| blurred(known) != blurred(name) || known.eq_ignore_ascii_case(name));
+    let known = known.into_iter().filter(|known| {
+        *known != name
+            && (blurred(known) != blurred(name) || known.eq_ignore_ascii_case(name))
+    });
     hint_before(name, known)
 }
 

@@ -1,5 +1,5 @@
 //! Keeps passwords out of messages and results: those in URLs, as in `https://user:password@host/`, and signatures in
-//! their queries, as of presigned URLs.
+//! their parameters, as of presigned URLs.
 
 use std::borrow::Cow;
 
@@ -70,7 +70,7 @@ fn push_url(url: &str, shown: &mut String) {
         }
         None => url,
     };
-    let query_at = host.find(['?', '#']).map_or(host.len(), |at| at + 1);
+    let query_at = host.find(['?', '#', ';']).map_or(host.len(), |at| at + 1);
     shown.push_str(&host[..query_at]);
     for part in host[query_at..].split_inclusive(['&', ';', '?', '#']) {
         let end = part.len() - usize::from(part.ends_with(['&', ';', '?', '#']));
@@ -119,6 +119,7 @@ mod tests {
                 "https://h/x?X-Amz-Credential=a%2Fb&X-Amz-Date=1&X-Amz-Signature=c",
                 "https://h/x?X-Amz-Credential=***&X-Amz-Date=1&X-Amz-Signature=***",
             ),
+            ("https://h/x;token=a/y;v=1?z", "https://h/x;token=***;v=1?z"),
             ("az://h/x?sv=2024&sig=a%3D#token=b", "az://h/x?sv=2024&sig=***#token=***"),
             (
                 "{\"a\":\"https://u:p@h\",\"b\":\"c@d\"}",

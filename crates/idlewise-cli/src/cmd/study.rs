@@ -216,7 +216,7 @@ fn sources(
 ) -> Result<Vec<(&'static str, String)>> {
     let read = |text: &String| {
         let Some((key, source)) =
-            text.split_once('=').filter(|(_, source)| !source.trim().is_empty())
+            text.split_once('=').filter(|(_, source)| source.contains(char::is_alphanumeric))
         else {
             return Err(Failure::new(format_args!(
                 "--source {text}: expected KEY=TEXT, such as 'hz=CONFIG_HZ of the machine'"

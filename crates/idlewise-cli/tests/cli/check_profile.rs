@@ -385,6 +385,12 @@ fn other_forms_are_read_or_refused() {
         &["advise", "--sysroot", sysroot, "--check-profile", &path],
         &["is no profile of tuned"],
     );
+    // One line of rubbish passed as a command line without a setting.
+    let (_folder, path) = file("junk\u{1}");
+    assert_refused(
+        &["advise", "--sysroot", sysroot, "--check-profile", &path],
+        &["is no profile of tuned"],
+    );
     assert_refused(&["advise", "--check-profile", "/nowhere"], &["cannot read /nowhere"]);
     // It was waited for without a word.
     let (_folder, path) = file("");

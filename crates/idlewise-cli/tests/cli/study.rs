@@ -131,6 +131,11 @@ fn a_guess_gets_no_better_label_and_a_source_is_printed() {
     assert_eq!(predicted(&run(QUICK, &[])), 0);
     let guessed = run(QUICK, &guess);
     assert_eq!(predicted(&guessed), 0, "{guessed:#}");
+    for nothing in ["quiet_ms=", "quiet_ms=-", "quiet_ms=\u{200b}"] {
+        let line = ["lab", "study", QUICK, "--set", "quiet_ms=300", "--source", nothing];
+        let (status, message) = failure(&line);
+        assert!(status == Some(2) && message.contains("expected KEY=TEXT"), "{message}");
+    }
     assert!(guessed["set"].as_array().unwrap().iter().all(|set| set["source"].is_null()));
     let sources = ["--source", "quiet_ms=a log", "--source", "burst_jitter_us=a  trace,\npage 3"];
     let known = run(QUICK, &[&guess[..], &sources.map(str::to_owned)].concat());

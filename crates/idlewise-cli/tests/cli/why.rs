@@ -368,6 +368,22 @@ fn a_latency_that_cannot_be_read_is_named() {
     assert!(run.stderr.lines().last().unwrap().ends_with(&expected), "{}", run.stderr);
 }
 
+/// One file of one CPU is not there, as where a filter or a broken mount hides it.
+#[test]
+fn a_count_that_is_missing_takes_out_its_cpu_only() {
+    for name in ["usage", "time"] {
+        let machine = CapturedMachine::unpack("server-ice-lake");
+        let file = state_file(2, 3, name);
+        std::fs::remove_file(machine.path().join(&file)).unwrap();
+        let document = document(watch(&machine, &["--json"], |_| play_deep(&machine, "0-1,3", 3)));
+        let doubts = document["doubts"].to_string();
+        assert!(doubts.contains("CPU 2 had an idle state that cannot be read"), "{doubts}");
+        assert!(doubts.contains(&format!("{file} cannot be read")), "{doubts}");
+        assert_eq!(document["left_out"][0]["cpu"], 2);
+        assert_eq!(document["left_out"][1], serde_json::Value::Null);
+    }
+}
+
 /// Every fourth of 128 CPUs is online: a list of 100 characters.
 #[test]
 fn a_long_list_of_cpus_leaves_room_for_figures() {

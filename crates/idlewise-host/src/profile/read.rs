@@ -58,7 +58,7 @@ impl Profile {
             });
         }
         match lines().count() {
-            1 => Ok(Self::of_cmdline(what, &text)),
+            1 if !text.contains(is_no_text) => Ok(Self::of_cmdline(what, &text)),
             _ => Err(ProfileError::NoForm { path }),
         }
     }
@@ -69,4 +69,9 @@ impl Profile {
         profile.add_parameters(name, cmdline);
         profile
     }
+}
+
+/// What no command line has: control characters, and bytes that were no text.
+fn is_no_text(c: char) -> bool {
+    c == char::REPLACEMENT_CHARACTER || c.is_control() && !c.is_whitespace()
 }

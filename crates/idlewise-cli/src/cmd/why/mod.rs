@@ -271,7 +271,8 @@ fn is_silent(cpu: &&CpuDifference) -> bool {
 fn leave_unreadable(reader: &CountsReader, difference: &mut Difference) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for (at, cpu) in difference.cpus.iter_mut().enumerate() {
-        if let (None, Some(file)) = (cpu.unusable, reader.unreadable(at)) {
+        let is_open = matches!(cpu.unusable, None | Some(Unusable::NoStates));
+        if let Some(file) = reader.unreadable(at).filter(|_| is_open) {
             cpu.unusable = Some(Unusable::Unreadable);
             files.push(file);
         }
