@@ -134,8 +134,8 @@ struct CpuFiles {
 
 #[derive(Debug)]
 struct StateFiles {
-    usage: File,
-    time: File,
+    usage: Option<File>,
+    time: Option<File>,
     above: Option<File>,
     below: Option<File>,
     rejected: Option<File>,
