@@ -290,7 +290,7 @@ impl CountsReader {
     /// far as the system allows.
     ///
     /// # Errors
-    /// Fails if none of the CPUs has counters, or if one that exists cannot be opened.
+    /// Fails if none of the CPUs has counters that are all there, or if one that exists cannot be opened.
     pub fn open(root: &Root, cpus: &[u16]) -> Result<Self, CountsError> {
         const FOLDER: &str = "sys/devices/system/cpu";
         root.open(FOLDER)
@@ -318,6 +318,14 @@ impl CountsReader {
                 }
             });
         }
+        // One such CPU is left out, but not all of them.
+        let mut missing = opened.iter().map(|cpu| missing(root, cpu.cpu, &cpu.files));
+        if let Some(Some(path)) = missing.next()
+            && missing.all(|file| file.is_some())
+        {
+            let source = io::ErrorKind::NotFound.into();
+            return Err(CountsError::Unreadable { path, source });
+        }
         let mut list = vec![0; LIST_BYTE_COUNT_MAX];
         let online = open_list(root, &mut list)?;
         let clock = MachineClock::new(root);
@@ -340,15 +348,8 @@ impl CountsReader {
     /// Returns the file because of which not all states of a CPU are counted, by the CPU's place.
     pub fn unreadable(&self, index: usize) -> Option<PathBuf> {
         let CpuFiles { cpu, states, files, .. } = &self.cpus[index];
-        let missing = files.iter().enumerate().find_map(|(state, files)| {
-            let name = match (&files.usage, &files.time) {
-                (None, _) => "usage",
-                (_, None) => "time",
-                _ => return None,
-            };
-            Some(self.root.path(&format!("{}/{name}", state_folder(*cpu, state))))
-        });
-        missing.or_else(|| cpuidle::unreadable(&self.root, *cpu, states.len()))
+        missing(&self.root, *cpu, files)
+            .or_else(|| cpuidle::unreadable(&self.root, *cpu, states.len()))
     }
 
     /// Returns the machine's clock.
@@ -491,6 +492,18 @@ fn optional(file: &Option<File>) -> Option<Option<u64>> {
         None => Some(None),
         Some(file) => number(file).map(Some),
     }
+}
+
+/// The file without which one of these states cannot be counted.
+fn missing(root: &Root, cpu: u16, files: &[StateFiles]) -> Option<PathBuf> {
+    files.iter().enumerate().find_map(|(state, files)| {
+        let name = match (&files.usage, &files.time) {
+            (None, _) => "usage",
+            (_, None) => "time",
+            _ => return None,
+        };
+        Some(root.path(&format!("{}/{name}", state_folder(cpu, state))))
+    })
 }
 
 fn open_states(root: &Root, cpu: u16, count: usize) -> Result<Vec<StateFiles>, CountsError> {

@@ -59,8 +59,7 @@ pub fn did_you_mean<'a>(
 pub fn state_hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let blurred = |name: &str| name.to_lowercase().replace(|c: char| c.is_ascii_digit(), "#");
     let known = known.into_iter().filter(|known| {
-        *known != name
-            && (blurred(known) != blurred(name) || known.eq_ignore_ascii_case(name))
+        *known != name && (blurred(known) != blurred(name) || known.eq_ignore_ascii_case(name))
     });
     hint_before(name, known)
 }
