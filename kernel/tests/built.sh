@@ -8,7 +8,8 @@ tarball_of() {
     if [ ! -r "/usr/src/$package.tar.xz" ] && [ ! -r "$build/built/$package.tar.xz" ]; then
         apt-cache show "$package" > /dev/null 2>&1 || return 1
         echo "downloading $package" >&2
-        (cd "$build/built" && apt-get download --quiet=2 -o APT::Sandbox::User=root "$package" > /dev/null &&
+        # The rig takes names as they are (set -f), but here is a pattern.
+        (set +f && cd "$build/built" && apt-get download --quiet=2 -o APT::Sandbox::User=root "$package" > /dev/null &&
             dpkg-deb --fsys-tarfile "$package"_*.deb | tar --extract --to-stdout "./usr/src/$package.tar.xz" > "$package.part" &&
             mv "$package.part" "$package.tar.xz" && rm "$package"_*.deb) || return 1
     fi

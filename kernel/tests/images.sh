@@ -60,7 +60,14 @@ changed_files() { sed -n 's/^+++ \(b\/\)\?\([^[:space:]]*\).*/\2/p' "$1" | awk '
 
 # patch_governor FILE PATCH TO: says why not. In place, as only that takes the patches of a series one after the other.
 patch_governor() {
-    cp "$1" "$3" && patch --silent --no-backup-if-mismatch --reject-file=- "$3" "$2" 2>&1 || { rm -f "$3"; return 1; }
+    local said
+    if cp "$1" "$3" && said=$(patch --no-backup-if-mismatch --reject-file=- "$3" "$2" 2>&1) && [[ $said != *"unexpectedly ends"* ]]; then
+        return 0
+    fi
+    rm -f "$3"
+    # patch applies what is left of a cut patch.
+    echo "$said"
+    return 1
 }
 
 # patched_governors PATCH: the names of the governors that it changes. Fails if it changes other files, or none.
