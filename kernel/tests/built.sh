@@ -40,7 +40,7 @@ patch_source() {
     # A patched file is a new one, so what it shares with the other does not change.
     cp --archive --link "$from" "$to.part" 2> /dev/null || { rm -rf "$to.part" && cp --archive "$from" "$to.part"; }
     rm -f "$to.part/idlewise-version"
-    patch --silent --strip 1 --directory "$to.part" < "$patch" || return 1
+    apply_patch --strip 1 --directory "$to.part" --input "$(realpath "$patch")" || return 1
     # A file that the patch before this one changed is older now than what was built from it.
     [ ! -e "$before" ] || while read -r file; do
         [ ! -e "$to.part/$file" ] || { cp "$to.part/$file" "$to.part/$file.new" && mv "$to.part/$file.new" "$to.part/$file"; }

@@ -58,16 +58,18 @@ series_of() { cut -d . -f 1,2 <<< "$1"; }
 # changed_files PATCH: with or without the b/ before them
 changed_files() { sed -n 's/^+++ \(b\/\)\?\([^[:space:]]*\).*/\2/p' "$1" | awk '!seen[$0]++'; }
 
+# apply_patch ARGUMENTS...: of patch. Says why not in one line. patch itself applies what is left of a cut one.
+apply_patch() {
+    local said status=0
+    said=$(patch "$@" 2>&1) || status=1
+    [[ $said != *"unexpectedly ends"* ]] || status=1
+    [ $status = 0 ] || grep -m 1 'FAILED' <<< "$said" || tail -n 1 <<< "$said"
+    return $status
+}
+
 # patch_governor FILE PATCH TO: says why not. In place, as only that takes the patches of a series one after the other.
 patch_governor() {
-    local said
-    if cp "$1" "$3" && said=$(patch --no-backup-if-mismatch --reject-file=- "$3" "$2" 2>&1) && [[ $said != *"unexpectedly ends"* ]]; then
-        return 0
-    fi
-    rm -f "$3"
-    # patch applies what is left of a cut patch.
-    echo "$said"
-    return 1
+    cp "$1" "$3" && apply_patch --no-backup-if-mismatch --reject-file=- "$3" "$2" || { rm -f "$3"; return 1; }
 }
 
 # patched_governors PATCH: the names of the governors that it changes. Fails if it changes other files, or none.
@@ -98,7 +100,7 @@ add_governors() {
         if ! patch_governor "$from/$governor.c" "$patch" "$folder/patched-$governor.c" > "$folder/said"; then
             rm -f "$folder"/patched-*.c
             [ -n "${GOVERNOR_PATCH:-}" ] || return 0
-            echo "$patch does not apply to $from/$governor.c: $(head -n 1 "$folder/said")" >&2
+            echo "$patch does not apply to $from/$governor.c: $(cat "$folder/said")" >&2
             return 1
         fi
     done

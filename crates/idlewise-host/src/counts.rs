@@ -319,9 +319,9 @@ impl CountsReader {
             });
         }
         // One such CPU is left out, but not all of them.
-        let mut missing = opened.iter().map(|cpu| missing(root, cpu.cpu, &cpu.files));
-        if let Some(Some(path)) = missing.next()
-            && missing.all(|file| file.is_some())
+        let missing = opened.iter().map(|cpu| missing(root, cpu.cpu, &cpu.files));
+        if let Some(path) =
+            missing.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().next())
         {
             let source = io::ErrorKind::NotFound.into();
             return Err(CountsError::Unreadable { path, source });

@@ -380,17 +380,14 @@ fn other_forms_are_read_or_refused() {
         document["notes"][0].as_str().unwrap().starts_with("TLP has no setting of idle states")
     );
     let sysroot = machine.path().to_str().unwrap();
-    let (_folder, path) = file("some\nlines\n");
-    assert_refused(
-        &["advise", "--sysroot", sysroot, "--check-profile", &path],
-        &["is no profile of tuned"],
-    );
-    // One line of rubbish passed as a command line without a setting.
-    let (_folder, path) = file("junk\u{1}");
-    assert_refused(
-        &["advise", "--sysroot", sysroot, "--check-profile", &path],
-        &["is no profile of tuned"],
-    );
+    // The second passed as a command line without a setting.
+    for text in ["some\nlines\n", "junk\u{1}"] {
+        let (_folder, path) = file(text);
+        assert_refused(
+            &["advise", "--sysroot", sysroot, "--check-profile", &path],
+            &["is no profile of tuned"],
+        );
+    }
     assert_refused(&["advise", "--check-profile", "/nowhere"], &["cannot read /nowhere"]);
     // It was waited for without a word.
     let (_folder, path) = file("");

@@ -271,8 +271,9 @@ fn is_silent(cpu: &&CpuDifference) -> bool {
 fn leave_unreadable(reader: &CountsReader, difference: &mut Difference) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for (at, cpu) in difference.cpus.iter_mut().enumerate() {
-        let is_open = matches!(cpu.unusable, None | Some(Unusable::NoStates));
-        if let Some(file) = reader.unreadable(at).filter(|_| is_open) {
+        if matches!(cpu.unusable, None | Some(Unusable::NoStates))
+            && let Some(file) = reader.unreadable(at)
+        {
             cpu.unusable = Some(Unusable::Unreadable);
             files.push(file);
         }
