@@ -53,10 +53,42 @@ install: toolchain ## build and install the command, its manual pages and shell 
 	$$as mkdir -p "$$to"; $$as cp -R "$$all/bin" "$$all/share" "$$to/"; \
 	echo "installed into $$to: bin/idlewise, share/man/man1/idlewise*.1, completions for bash, zsh and fish"
 
-package: toolchain ## pack the libraries as a registry would take them, in target/package; and say what breaks
-	$(CARGO) package --no-verify $(addprefix --package ,$(LIBRARIES))
-	@$(MAKE) --no-print-directory semver || \
-	    echo 'package: see above what changed since $(SEMVER_BASE); that is no error before the first release'
+# Not for crates.io: libraries for C and for LD_PRELOAD, which `cargo install` does not install, a benchmark, and the
+# Python package.
+UNPUBLISHED = idlewise-park-bench idlewise-park-c idlewise-preload idlewise-python
+PUBLISHED = --workspace $(addprefix --exclude ,$(UNPUBLISHED))
+
+package: toolchain ## pack every crate that is published as crates.io takes it, in target/package
+	@rm -rf "$${CARGO_TARGET_DIR:-target}/package"
+	$(CARGO) package --quiet --no-verify --allow-dirty $(PUBLISHED)
+	@ls -sh "$${CARGO_TARGET_DIR:-target}"/package/*.crate
+
+# Run by hand and for a release: it builds everything once more.
+.PHONY: test-package
+test-package: package ## install the command from those packages alone, and compare it with the one built here
+	@./scripts/setup $(BUILD_PACKAGES)
+	@$(CARGO) build --quiet --package idlewise-cli
+	@./scripts/test-package
+
+.PHONY: publish
+publish: toolchain ## publish to crates.io every crate that is not there in this version (needs a token; PUBLISH=--dry-run)
+	@./scripts/publish $(PUBLISH) $(PUBLISHED)
+
+.PHONY: test-tag
+test-tag: ## whether this may be released as TAG: v0.1.0, say, with the version and a dated section of CHANGELOG.md
+	@grep -qx 'version = "$(TAG:v%=%)"' Cargo.toml || { echo 'test-tag: $(TAG) is not the version in Cargo.toml'; exit 1; }
+	@grep -q '^## $(TAG:v%=%) - 20' CHANGELOG.md || { echo 'test-tag: CHANGELOG.md has no date for $(TAG)'; exit 1; }
+
+# Each part of `make test` must be in CI. actionlint is built by Go.
+ACTIONLINT = v1.7.12
+
+.PHONY: test-workflows
+test-workflows: ## the workflows in .github, by actionlint (Go, or actionlint itself)
+	@for part in $(TEST_PARTS); do grep -q "^ *- .*\b$$part\b" .github/workflows/ci.yml || \
+	{ echo "test-workflows: .github/workflows/ci.yml does not run $$part"; exit 1; }; done
+	@if command -v actionlint >/dev/null; then actionlint; \
+	elif command -v go >/dev/null; then go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT); \
+	else echo 'SKIPPED: workflows: actionlint is missing, and Go, which builds it'; fi
 
 # There is no release yet, so nothing is promised: compare with the commit that you build on, or with SEMVER_BASE=commit.
 # Installing the tool takes ten minutes.
@@ -121,6 +153,11 @@ wheels: toolchain ## the Python package for x86-64 and AArch64, and its source p
 	@./scripts/setup python3-venv
 	@./scripts/wheels x86_64 aarch64
 
+.PHONY: test-wheels
+test-wheels: toolchain ## what `make wheel` or `make wheels` built: checked as PyPI does, installed from the wheel and from the source package
+	@./scripts/setup $(BUILD_PACKAGES) python3-venv
+	@./scripts/test-wheels
+
 # The command as it is when the Python package is built too: with buckets, and with the features that the package asks of
 # shared dependencies. `cargo test --workspace` has the same, so it, both targets and maturin share what is compiled. The
 # command without buckets is what `make demo`, `make install` and front-door build.
@@ -179,7 +216,7 @@ bench-page: toolchain ## how fast the report's page is, by the browser's own tra
 	@./scripts/setup chromium
 	@./scripts/page-tools chromium && cd $(PAGE) && node --max-old-space-size=8000 bench.mjs
 
-# The crates that others depend on.
+# The crates whose interfaces are for others too. That of the rest may change with any release.
 LIBRARIES = idlewise-core idlewise-park idlewise-machine idlewise-linux idlewise-trace idlewise-sim
 
 lint: toolchain ## formatting, arrows between modules, prose, clippy, documentation, licences and sources of dependencies
@@ -190,7 +227,7 @@ lint: toolchain ## formatting, arrows between modules, prose, clippy, documentat
 	$(CARGO) clippy --package idlewise-cli -- --deny warnings
 	$(CARGO) clippy --package idlewise-sim --no-default-features -- --deny warnings
 	$(CARGO) clippy --package idlewise-park --all-features --all-targets -- --deny warnings
-	RUSTDOCFLAGS='--deny rustdoc::all' $(CARGO) doc --quiet --no-deps --all-features $(addprefix --package ,$(LIBRARIES))
+	RUSTDOCFLAGS='--deny rustdoc::all' $(CARGO) doc --quiet --no-deps --all-features $(PUBLISHED)
 	@./scripts/cargo-deny
 
 unit-test: toolchain ## unit, property, golden and end-to-end tests

@@ -1,5 +1,6 @@
 //! Tells the binary which commit it is built from, for evidence that others repeat with the same one.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,7 +10,7 @@ const NAME: &str = "IDLEWISE_COMMIT";
 fn main() {
     println!("cargo:rerun-if-env-changed={NAME}");
     let given = std::env::var(NAME).ok().filter(|commit| !commit.is_empty());
-    if let Some(commit) = given.or_else(described) {
+    if let Some(commit) = given.or_else(described).or_else(packed) {
         println!("cargo:rustc-env={NAME}={commit}");
     }
 }
@@ -35,4 +36,12 @@ fn described() -> Option<String> {
         files.lines().for_each(|file| println!("cargo:rerun-if-changed=../../{file}"));
     }
     git(&["describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"])
+}
+
+/// The commit that cargo notes in a package.
+fn packed() -> Option<String> {
+    let note = fs::read_to_string(".cargo_vcs_info.json").ok()?;
+    let commit = note.split("\"sha1\": \"").nth(1)?.get(..12)?;
+    let suffix = if note.contains("\"dirty\": true") { "-dirty" } else { "" };
+    Some(format!("{commit}{suffix}"))
 }
