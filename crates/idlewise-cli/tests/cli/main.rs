@@ -72,6 +72,7 @@ mod switch;
 mod r#try;
 mod validate;
 mod verify;
+mod versions;
 mod wakes;
 mod watch;
 mod why;
