@@ -19,7 +19,7 @@ from ._command import (
     study,
     sweep,
 )
-from ._native import IdlewiseError, Log, Runs, State, Table, bundled, machines, open, replay
+from ._native import IdlewiseError, Log, Runs, State, Table, __version__, bundled, machines, open, replay
 
 __all__ = [
     "IdlewiseError",
@@ -27,6 +27,7 @@ __all__ = [
     "Runs",
     "State",
     "Table",
+    "__version__",
     "arena",
     "bundled",
     "command",

@@ -3,6 +3,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Protocol, final
 
+__version__: str
+
 class IdlewiseError(Exception):
     """Something that idlewise cannot do. The message says where, what was found, and what to do."""
 

@@ -343,6 +343,7 @@ fn main(py: Python<'_>, arguments: Vec<OsString>, before: Vec<OsString>, code: P
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("IdlewiseError", module.py().get_type::<IdlewiseError>())?;
     module.add_class::<Lanes>()?;
     module.add_class::<Log>()?;

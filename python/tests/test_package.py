@@ -6,6 +6,7 @@ import pathlib
 import tarfile
 import zipfile
 
+import idlewise
 import pytest
 
 WHEELS = os.environ.get("WHEELS", "")
@@ -15,6 +16,7 @@ def test_the_wheel_says_its_licence_and_has_types() -> None:
     metadata = importlib.metadata.metadata("idlewise")
     assert metadata["License-Expression"] == "GPL-2.0-only"
     assert metadata["Requires-Python"] == ">=3.10"
+    assert metadata["Version"] == idlewise.__version__
     # Nothing else is needed to run.
     required = importlib.metadata.requires("idlewise") or []
     assert all("extra ==" in one for one in required)
