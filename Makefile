@@ -27,7 +27,7 @@ KERNEL_DEBUG_BACKPORTS = linux-source-6.12
 CPU_PACKAGES = qemu-system-x86 busybox-static cpio kmod xz-utils locales
 
 .DEFAULT_GOAL := help
-.PHONY: help install book deb package test-deb setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz mutants test-kernel test-kernel-newest test-kernel-debug test-cpus \
+.PHONY: help install book deb package setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz mutants test-kernel test-kernel-newest test-kernel-debug test-cpus \
 	loom loom-bounded miri tsan stress stress-short test-arm bare-metal other-systems msrv
 
 help: ## list the targets
@@ -35,19 +35,13 @@ help: ## list the targets
 
 PREFIX ?= /usr/local
 DESTDIR ?=
-COMPLETIONS = bash:bash-completion/completions/idlewise zsh:zsh/site-functions/_idlewise \
-	fish:fish/vendor_completions.d/idlewise.fish
 
 install: toolchain ## build and install the command, its manual pages and shell completions (PREFIX, DESTDIR)
 	@./scripts/setup $(BUILD_PACKAGES)
 	@$(CARGO) build --release --package idlewise-cli
 	@binary="$${CARGO_TARGET_DIR:-target}/release/idlewise"; to='$(DESTDIR)$(PREFIX)'; set -e; \
 	all=$$(mktemp -d); trap 'rm -rf "$$all"' EXIT; \
-	install -D -m 755 "$$binary" "$$all/bin/idlewise"; \
-	install -d "$$all/share/man/man1"; "$$binary" generate man "$$all/share/man/man1"; \
-	for entry in $(COMPLETIONS); do \
-	install -d "$$(dirname "$$all/share/$${entry#*:}")"; \
-	"$$binary" generate completions "$${entry%%:*}" > "$$all/share/$${entry#*:}"; done; \
+	./scripts/stage "$$all" "$$binary"; \
 	place="$$to/bin"; until [ -e "$$place" ]; do place=$$(dirname "$$place"); done; \
 	as=; [ -w "$$place" ] || { as=sudo; echo "only root may write to $$place: asking sudo"; }; \
 	$$as mkdir -p "$$to"; $$as cp -R "$$all/bin" "$$all/share" "$$to/"; \
@@ -107,18 +101,26 @@ lines: ## lines of code of each crate, without tests, comments and blank lines
 arrows: ## which crates use which, and the circles of modules inside them; fails if there are any
 	@./scripts/arrows --crates
 
-deb: toolchain ## a Debian package of the command, in target/debian
-	@./scripts/setup $(BUILD_PACKAGES) binutils dpkg-dev
-	@./scripts/deb
-
 book: toolchain ## the guide as HTML, in target/book
 	@./scripts/tool mdbook 0.5.4
 	@PATH="$${CARGO_TARGET_DIR:-target}/tools/bin:$$PATH" mdbook build docs
 
-# Run by hand only, because it downloads a Debian.
-test-deb: deb ## install that package into a clean Debian, run it, and remove it (root, 150 MB of downloads)
-	@./scripts/setup debootstrap lintian
-	@./scripts/test-deb
+# Run by hand and for a release: four builds of the command and two of the Python package, an hour on two CPUs, and
+# downloads of 300 MB. The parts: binaries packages wheels sources. TRIPLES='x86_64-unknown-linux-gnu' builds for that only.
+DIST_PACKAGES = binutils debhelper dpkg-dev fakeroot git python3-venv rpm xz-utils
+DIST =
+.PHONY: dist test-dist
+dist: toolchain ## what a release consists of, in target/dist: archives, Debian packages, RPMs, wheels, an SBOM; DIST='binaries packages'
+	@./scripts/setup $(BUILD_PACKAGES) $(DIST_PACKAGES)
+	@./scripts/dist $(DIST)
+
+# PLACES='empty trixie' selects some.
+test-dist: ## install that into empty folders and fresh Debians, x86-64 and AArch64, use it, and remove it (root, downloads)
+	@./scripts/setup debootstrap lintian qemu-user-static rpm
+	@./scripts/test-dist $(PLACES)
+
+deb: ## a Debian package of the command for this machine, in target/dist
+	@$(MAKE) --no-print-directory dist DIST='binaries packages' TRIPLES="$$(uname -m)-unknown-linux-gnu"
 
 setup: toolchain ## install what tests need, the pinned Rust and Debian packages, where we may
 	@./scripts/setup $(PACKAGES)

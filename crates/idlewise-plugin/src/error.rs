@@ -9,6 +9,12 @@ use crate::confine::compiler;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PluginError {
+    /// This build has no dynamic loader.
+    #[error(
+        "this idlewise is linked statically, so it cannot load governors from C files; the one for glibc can \
+         (its -linux-gnu.tar.xz, .deb, .rpm or Python package)"
+    )]
+    Static,
     /// A file or folder can't be read or written.
     #[error("{doing} {}: {error}", path.display())]
     Io {

@@ -48,12 +48,15 @@ impl Plugin {
     /// if the compiler is.
     ///
     /// # Errors
-    /// If it can't be compiled, loaded or confined.
+    /// If it can't be compiled, loaded or confined, or if this program is linked statically.
     pub fn new(
         source: &GovernorSource,
         compiler: &Compiler,
         command: WorkerCommand,
     ) -> Result<Self, PluginError> {
+        if cfg!(target_feature = "crt-static") {
+            return Err(PluginError::Static);
+        }
         let is_confined = compiler.confines_code();
         let library = compiler.library(source, None)?;
         let plugin = Plugin {

@@ -5,16 +5,15 @@ use std::fs;
 use crate::root;
 
 /// The files, and what stands before and behind the version.
-const REPEATED: [(&str, &str, &str); 6] = [
+const REPEATED: [(&str, &str, &str); 5] = [
     ("CHANGELOG.md", "\n## ", " "),
     ("Cargo.toml", "version = \"=", "\""),
-    ("crates/idlewise-cli/debian/changelog", "idlewise (", "-"),
     ("kernel/dkms.conf", "PACKAGE_VERSION=\"", "\""),
     ("kernel/idlewise_bench.c", "MODULE_VERSION(\"", "\""),
     ("kernel/idlewise_idle.c", "MODULE_VERSION(\"", "\""),
 ];
 
-/// In the changelogs, the newest version comes first.
+/// In the changelog, the newest version comes first.
 #[test]
 fn the_version_is_the_same_everywhere() {
     for (file, before, behind) in REPEATED {
