@@ -80,7 +80,7 @@ deb: toolchain ## a Debian package of the command, in target/debian
 	@./scripts/deb
 
 book: toolchain ## the guide as HTML, in target/book
-	@./scripts/tool mdbook 0.5.4
+	@./scripts/tool mdbook 0.5.4 --features search
 	@PATH="$${CARGO_TARGET_DIR:-target}/tools/bin:$$PATH" mdbook build docs
 
 # Run by hand only, because it downloads a Debian.
@@ -158,6 +158,24 @@ report: toolchain ## a page about the bundled recordings, target/report.html
 	@mkdir -p target
 	@$(DEMO) report -o target/report.html --force
 
+# The folder of what a profile builds.
+DEMO_FOLDER = $${CARGO_TARGET_DIR:-target}/$(DEMO_PROFILE:dev=debug)
+
+.PHONY: site
+site: toolchain book python-docs report ## the guide, the references and a live report under one index page, in target/site (Node, Chromium)
+	@./scripts/setup chromium
+	@./scripts/page-tools chromium
+	@$(CARGO) build --quiet --profile $(DEMO_PROFILE) --package idlewise-host --example captured
+	@$(CARGO) clean --quiet --doc
+	@$(LIBRARY_DOCS)
+	@./site/build "$(DEMO_FOLDER)/idlewise" "$(DEMO_FOLDER)/examples/captured"
+
+# Run by hand, and before a release.
+.PHONY: test-site
+test-site: site ## the site: every link, and its pages in a browser on a phone and a desk, light and dark; pictures in target/site-pictures
+	@site="$$(realpath "$${CARGO_TARGET_DIR:-target}")"; "$$site/python/docs/bin/python" site/links "$$site/site" && \
+	node --test-reporter=spec site/test.mjs "$$site/site"
+
 # The page that `idlewise report` writes is built from TypeScript. What it is built into is checked in, so only who
 # changes it needs Node.
 PAGE = crates/idlewise-report/page
@@ -181,6 +199,7 @@ bench-page: toolchain ## how fast the report's page is, by the browser's own tra
 
 # The crates that others depend on.
 LIBRARIES = idlewise-core idlewise-park idlewise-machine idlewise-linux idlewise-trace idlewise-sim
+LIBRARY_DOCS = RUSTDOCFLAGS='--deny rustdoc::all' $(CARGO) doc --quiet --no-deps --all-features $(addprefix --package ,$(LIBRARIES))
 
 lint: toolchain ## formatting, arrows between modules, prose, clippy, documentation, licences and sources of dependencies
 	$(CARGO) fmt --all --check
@@ -190,7 +209,7 @@ lint: toolchain ## formatting, arrows between modules, prose, clippy, documentat
 	$(CARGO) clippy --package idlewise-cli -- --deny warnings
 	$(CARGO) clippy --package idlewise-sim --no-default-features -- --deny warnings
 	$(CARGO) clippy --package idlewise-park --all-features --all-targets -- --deny warnings
-	RUSTDOCFLAGS='--deny rustdoc::all' $(CARGO) doc --quiet --no-deps --all-features $(addprefix --package ,$(LIBRARIES))
+	$(LIBRARY_DOCS)
 	@./scripts/cargo-deny
 
 unit-test: toolchain ## unit, property, golden and end-to-end tests
