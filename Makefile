@@ -80,6 +80,7 @@ deb: toolchain ## a Debian package of the command, in target/debian
 	@./scripts/deb
 
 book: toolchain ## the guide as HTML, in target/book
+	@./scripts/setup python3
 	@./scripts/tool mdbook 0.5.4 --features search
 	@PATH="$${CARGO_TARGET_DIR:-target}/tools/bin:$$PATH" mdbook build docs
 
@@ -146,6 +147,7 @@ bench-python: toolchain ## the Python package: decisions, steps, replays beside 
 
 .PHONY: python-docs
 python-docs: ## the Python package's reference as HTML, in target/python/reference (downloads MkDocs)
+	@./scripts/setup python3-venv
 	@to="$$(realpath -m "$${CARGO_TARGET_DIR:-target}")/python"; mkdir -p "$$to" && python3 -m venv "$$to/docs" && \
 	"$$to/docs/bin/pip" install --quiet --disable-pip-version-check 'mkdocs-material>=9.5,<10' 'mkdocstrings[python]>=0.27' && \
 	cd python && NO_MKDOCS_2_WARNING=1 "$$to/docs/bin/mkdocs" build --quiet --strict --site-dir "$$to/reference" && \

@@ -1,7 +1,7 @@
 // The site in a real browser, on a phone and on a desk, light and dark: node site/test.mjs target/site
 // Pictures of every page are in target/site-pictures.
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { extname, join, normalize, resolve } from "node:path";
@@ -89,6 +89,20 @@ for (const [name, path] of Object.entries(PAGES)) {
     });
 }
 
+test("every other page of the guide and of the Python reference fits a phone", async () => {
+    const { page, close } = await open("index.html", { ...PHONE, colorScheme: "light" });
+    const pages = readdirSync(folder, { recursive: true }).filter((path) => /^(guide|python)\/.*\.html$/.test(path) && !/toc\.html$/.test(path));
+    assert.ok(pages.length > 20);
+    const wide = [];
+    for (const path of pages) {
+        await page.goto(`${site}/${path}`);
+        const width = await page.evaluate(() => document.documentElement.scrollWidth);
+        if (width > PHONE.viewport.width) wide.push(`${path} is ${width} px wide: ${(await page.evaluate(overflowing))[0]}`);
+    }
+    assert.deepEqual(wide, []);
+    await close();
+});
+
 test("the first page meets WCAG 2 AA: its text has a contrast of at least 4.5", async () => {
     for (const look of LOOKS) {
         const { page, close } = await open("index.html", look);
@@ -102,7 +116,12 @@ test("the first page meets WCAG 2 AA: its text has a contrast of at least 4.5", 
 });
 
 test("the terminal's text has that contrast, too, and the terminal stands still for those who prefer it", async () => {
-    for (const look of LOOKS) {
+    for (const [reducedMotion, name] of [["reduce", "terminal-still.svg"], ["no-preference", "terminal.svg"]]) {
+        const { page, close } = await open("index.html", { ...DESK, reducedMotion });
+        assert.equal(await page.evaluate(() => document.querySelector(".first img").currentSrc.split("/").pop()), name);
+        await close();
+    }
+    for (const look of LOOKS.filter(({ viewport }) => viewport === DESK.viewport)) {
         for (const reducedMotion of ["reduce", "no-preference"]) {
             const { page, close } = await open("terminal.svg", { ...look, reducedMotion });
             const { contrasts, animations } = await page.evaluate(() => {
@@ -120,7 +139,7 @@ test("the terminal's text has that contrast, too, and the terminal stands still 
             });
             assert.ok(contrasts.length > 20 && Math.min(...contrasts) >= 4.5, `${look.colorScheme}: ${Math.min(...contrasts)}`);
             assert.equal(animations, reducedMotion === "reduce" ? 0 : 1);
-            await page.screenshot({ path: join(pictures, `terminal-${look.colorScheme}-${look.viewport.width}.png`) });
+            await page.screenshot({ path: join(pictures, `terminal-${look.colorScheme}-${reducedMotion}.png`) });
             await close();
         }
     }

@@ -24,7 +24,8 @@ fn main() -> io::Result<()> {
         line?;
         let quiet = More { usage: 420, time_us: 9_800_000, above: 260, ..More::default() };
         machine.count("0-1,72-75", C6, quiet);
-        let short = More { usage: 2_100, time_us: 400_000, above: 30, below: 700, ..More::default() };
+        let short =
+            More { usage: 2_100, time_us: 400_000, above: 30, below: 700, ..More::default() };
         machine.count("2-3", C1E, short);
         let busy = More { usage: 18_400, time_us: 5_000_000, above: 5_704, ..More::default() };
         machine.count("2-3", C6, busy);
