@@ -17,6 +17,7 @@ use captured::{CapturedMachine, More};
 const C1E: usize = 2;
 const C6: usize = 3;
 
+#[allow(clippy::disallowed_methods, reason = "a program, no library")]
 fn main() -> io::Result<()> {
     let machine = CapturedMachine::unpack("server-ice-lake");
     writeln!(io::stdout(), "{}", machine.path().display())?;
