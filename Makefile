@@ -102,7 +102,8 @@ arrows: ## which crates use which, and the circles of modules inside them; fails
 	@./scripts/arrows --crates
 
 book: toolchain ## the guide as HTML, in target/book
-	@./scripts/tool mdbook 0.5.4
+	@./scripts/setup python3
+	@./scripts/tool mdbook 0.5.4 --features search
 	@PATH="$${CARGO_TARGET_DIR:-target}/tools/bin:$$PATH" mdbook build docs
 
 # Run by hand and for a release: four builds of the command and two of the Python package, an hour on two CPUs, and
@@ -185,6 +186,7 @@ bench-python: toolchain ## the Python package: decisions, steps, replays beside 
 
 .PHONY: python-docs
 python-docs: ## the Python package's reference as HTML, in target/python/reference (downloads MkDocs)
+	@./scripts/setup python3-venv
 	@to="$$(realpath -m "$${CARGO_TARGET_DIR:-target}")/python"; mkdir -p "$$to" && python3 -m venv "$$to/docs" && \
 	"$$to/docs/bin/pip" install --quiet --disable-pip-version-check 'mkdocs-material>=9.5,<10' 'mkdocstrings[python]>=0.27' && \
 	cd python && NO_MKDOCS_2_WARNING=1 "$$to/docs/bin/mkdocs" build --quiet --strict --site-dir "$$to/reference" && \
@@ -196,6 +198,24 @@ report: toolchain ## a page about the bundled recordings, target/report.html
 	@$(CARGO) build --profile $(DEMO_PROFILE) --package idlewise-cli
 	@mkdir -p target
 	@$(DEMO) report -o target/report.html --force
+
+# The folder of what a profile builds.
+DEMO_FOLDER = $${CARGO_TARGET_DIR:-target}/$(DEMO_PROFILE:dev=debug)
+
+.PHONY: site
+site: toolchain book python-docs report ## the guide, the references and a live report under one index page, in target/site (Node, Chromium)
+	@./scripts/setup chromium
+	@./scripts/page-tools chromium
+	@$(CARGO) build --quiet --profile $(DEMO_PROFILE) --package idlewise-host --example captured
+	@$(CARGO) clean --quiet --doc
+	@$(DOC) $(addprefix --package ,$(LIBRARIES))
+	@./site/build "$(DEMO_FOLDER)/idlewise" "$(DEMO_FOLDER)/examples/captured"
+
+# Run by hand, and before a release.
+.PHONY: test-site
+test-site: site ## the site: every link, and its pages in a browser on a phone and a desk, light and dark; pictures in target/site-pictures
+	@site="$$(realpath "$${CARGO_TARGET_DIR:-target}")"; "$$site/python/docs/bin/python" site/links "$$site/site" && \
+	node --test-reporter=spec site/test.mjs "$$site/site"
 
 # The page that `idlewise report` writes is built from TypeScript. What it is built into is checked in, so only who
 # changes it needs Node.
@@ -220,6 +240,7 @@ bench-page: toolchain ## how fast the report's page is, by the browser's own tra
 
 # The crates whose interfaces are for others too. That of the rest may change with any release.
 LIBRARIES = idlewise-core idlewise-park idlewise-machine idlewise-linux idlewise-trace idlewise-sim
+DOC = RUSTDOCFLAGS='--deny rustdoc::all' $(CARGO) doc --quiet --no-deps --all-features
 
 lint: toolchain ## formatting, arrows between modules, prose, clippy, documentation, licences and sources of dependencies
 	$(CARGO) fmt --all --check
@@ -229,7 +250,7 @@ lint: toolchain ## formatting, arrows between modules, prose, clippy, documentat
 	$(CARGO) clippy --package idlewise-cli -- --deny warnings
 	$(CARGO) clippy --package idlewise-sim --no-default-features -- --deny warnings
 	$(CARGO) clippy --package idlewise-park --all-features --all-targets -- --deny warnings
-	RUSTDOCFLAGS='--deny rustdoc::all' $(CARGO) doc --quiet --no-deps --all-features $(PUBLISHED)
+	$(DOC) $(PUBLISHED)
 	@./scripts/cargo-deny
 
 unit-test: toolchain ## unit, property, golden and end-to-end tests

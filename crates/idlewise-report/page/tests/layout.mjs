@@ -55,6 +55,16 @@ everywhere("the first screen has the workload and its machine, three numbers, an
     assert.deepEqual(overflow, []);
 }, talkative());
 
+test("the three numbers stand on one line each, also where the columns beside the picture are narrowest", async () => {
+    for (const width of [390, 1000, 1100]) {
+        const { page, close } = await open(usual, { width });
+        await page.locator(".numbers .change").last().evaluate((node) => (node.textContent = "−53.0\u202fpoints"));
+        const broken = await page.locator(".numbers .change").evaluateAll((nodes) => nodes.filter((node) => node.offsetHeight > 2 * parseFloat(getComputedStyle(node).fontSize)).map((node) => node.textContent));
+        assert.deepEqual(broken, [], `${width} px`);
+        await close();
+    }
+});
+
 test("the numbers are of whom the verdict compares, and follow what is chosen", async () => {
     const { facts: all, columns } = facts({ logs: 1 });
     const { page, close } = await open(made({ facts: all, columns }));

@@ -131,7 +131,7 @@ impl LogWriter {
         self.put_together(metadata)?.finish()
     }
 
-    /// Like [`LogWriter::finish_unchecked`], but the log gets no name. It can be read from the
+    /// Like [`LogWriter::finish`], but the log is not checked and gets no name. It can be read from the
     /// returned file for as long as the process runs.
     ///
     /// # Errors
