@@ -147,13 +147,13 @@ test: setup ## everything that CI runs, and at its end a list of what was skippe
 
 .PHONY: wheel
 wheel: toolchain ## the Python package for this architecture, and its source package, in target/wheels
-	@./scripts/setup python3-venv
+	@./scripts/setup $(BUILD_PACKAGES) python3-venv
 	@./scripts/wheels "$$(uname -m)"
 
 # Run by hand only: each architecture takes up to 15 minutes on two CPUs, and zig is a download of 100 MB.
 .PHONY: wheels
 wheels: toolchain ## the Python package for x86-64 and AArch64, and its source package, in target/wheels
-	@./scripts/setup python3-venv
+	@./scripts/setup $(BUILD_PACKAGES) python3-venv
 	@./scripts/wheels x86_64 aarch64
 
 .PHONY: test-wheels
@@ -321,7 +321,7 @@ other-systems: toolchain ## check that idlewise-park compiles for Windows and ma
 	&& echo "other systems: idlewise-park compiles for $$target" || exit 1; \
 	else echo "SKIPPED: other systems: the standard library of $$target is missing (rustup target add $$target)"; fi; done
 
-# The oldest compiler for users of the published crates: `rust-version` in their Cargo.toml.
+# The oldest compiler for users of idlewise-core and idlewise-park: `rust-version` in their Cargo.toml.
 MSRV = $$(sed -n 's/^rust-version = "\(.*\)"/\1/p' park/idlewise-park/Cargo.toml Cargo.toml | head -n 1)
 
 msrv: toolchain ## check idlewise-core and idlewise-park with the oldest compiler that they promise

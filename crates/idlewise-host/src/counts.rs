@@ -367,7 +367,7 @@ impl CountsReader {
     /// changes rarely. `into` must hold what this reader read last.
     ///
     /// The kernel adds to `time`, `above` and `below` of a state only with its `usage`, so they are read if that
-    /// has changed. `rejected` and `disable` change without it. They are read of one CPU in [`TURN_COUNT`] each
+    /// has changed. `rejected` and `disable` change without it. They are read of one CPU in `TURN_COUNT` each
     /// time, in turns.
     pub fn read_again(&mut self, into: &mut Counts) {
         self.turn = (self.turn + 1) % TURN_COUNT;
