@@ -23,7 +23,7 @@ use idlewise_trace::{Driver, MachineNote, cpus_in_words};
 use serde_json::{Value, json};
 
 use self::cause::Asker;
-use self::rows::{Checks, Row, Verdict};
+use self::rows::{Checks, Row, Verdict, short};
 use crate::error::{Failure, Result};
 use crate::screen;
 use crate::sysroot::root;
@@ -40,7 +40,7 @@ const FOUND_AT: usize = 41;
 /// Where what describes the machine begins.
 const MACHINE_AT: usize = 11;
 /// The longest words of a machine, such as its model, that are shown.
-const WORD_COUNT_MAX: usize = 80;
+const WORD_LENGTH_MAX: usize = 80;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -175,8 +175,8 @@ impl Surroundings {
     /// What to show of the machine: a heading, and a line.
     fn lines(&self) -> Vec<(&'static str, String)> {
         let MachineNote { cpu_model, arch, kernel, driver, governor, .. } = &self.note;
-        let short = |text: &str| -> String { text.chars().take(WORD_COUNT_MAX).collect() };
-        let known = |text: &Option<String>| text.as_deref().map(short);
+        let word = |text: &str| -> String { text.chars().take(WORD_LENGTH_MAX).collect() };
+        let known = |text: &Option<String>| text.as_deref().map(word);
         let kernel = known(kernel).map(|kernel| format!("Linux {kernel}"));
         let parts =
             [known(cpu_model), Some(counted(self.online.len(), "CPU")), known(arch), kernel];
@@ -192,9 +192,9 @@ impl Surroundings {
         let driver = driver.as_ref().filter(|_| named).map(Driver::to_string);
         let states = match (&driver, governor) {
             (None, _) => "no cpuidle driver, so no idle states to choose from".to_owned(),
-            (Some(driver), None) => format!("driver {}", short(driver)),
+            (Some(driver), None) => format!("driver {}", word(driver)),
             (Some(driver), Some(governor)) => {
-                format!("driver {}, governor {}", short(driver), short(governor))
+                format!("driver {}, governor {}", word(driver), word(governor))
             }
         };
         lines.push(("States", states));
@@ -265,7 +265,7 @@ fn text(machine: &Surroundings, rows: &[Row], width: usize) -> String {
 
 /// Text that begins at a column, without that column's spaces in the first line.
 fn hanging(text: &str, width: usize, column: usize) -> String {
-    let lines = wrap(text, width.saturating_sub(column), 0);
+    let lines = wrap(&short(text), width.saturating_sub(column), 0);
     lines.replace('\n', &format!("\n{:column$}", ""))
 }
 

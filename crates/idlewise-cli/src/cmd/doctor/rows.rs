@@ -103,12 +103,20 @@ const BENCH: &str = "idlewise_bench";
 impl Checks<'_> {
     /// Makes all rows.
     pub fn rows(&self) -> Vec<Row> {
+        // Files are named as on the machine, not as in its copy.
+        let copy = format!("{}/", self.asker.root.path("").display()).replace("//", "/");
         let row = |id, group, what, command: &str, found: Checked| {
             let (verdict, why, mend, message) = match found.unwrap_or_else(Found::from) {
                 Yes(what) => (Verdict::Yes, what, None, None),
                 Partly(cause) => (Verdict::Partly, cause.why, Some(cause.mend), cause.message),
                 No(cause) => self.refused(command, cause),
             };
+            // Part of it is what files of the machine say, which may be anything.
+            let shown = |text: String| match self.is_live {
+                true => short(&text),
+                false => short(&text.replace(&copy, "/")),
+            };
+            let (why, mend) = (shown(why), mend.map(shown));
             Row { id, group, what, verdict, why, mend, message }
         };
         vec![
@@ -355,7 +363,8 @@ impl Checks<'_> {
         let file = "sys/devices/system/cpu/cpuidle/available_governors";
         let known = self.asker.root.text(file).unwrap_or_default();
         let current = self.note.governor.clone().unwrap_or_else(|| "menu".to_owned());
-        let found = self.setting(&[Setting::Governor(current)], &known)?;
+        let works = if known.is_empty() { current.clone() } else { known.clone() };
+        let found = self.setting(&[Setting::Governor(current)], &works)?;
         Ok(match known.split_whitespace().collect::<Vec<_>>()[..] {
             [only] => Partly(Cause::new(
                 format!("the kernel has no governor but {only}"),
@@ -564,6 +573,17 @@ impl Checks<'_> {
                 "use it for x86 only, or with --cpuid FILE",
             )),
         }
+    }
+}
+
+/// Texts for a line or two.
+const TEXT_LENGTH_MAX: usize = 240;
+
+/// The beginning of a text that is too long.
+pub fn short(text: &str) -> String {
+    match text.char_indices().nth(TEXT_LENGTH_MAX) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
     }
 }
 
