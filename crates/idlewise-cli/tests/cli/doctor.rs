@@ -594,7 +594,9 @@ fn every_captured_machine_gets_an_answer_that_fits_the_screen() {
         }
         let counts = row(&document, "counts");
         let has_states = !document["machine"]["tables"].as_array().unwrap().is_empty();
-        assert_eq!(counts["verdict"] == "no", !has_states, "{name}: {counts:#}");
+        // An old kernel's copy lacks a count, and `why` refuses it too.
+        let is_cut = counts["why"].as_str().unwrap().ends_with("cannot be read");
+        assert_eq!(counts["verdict"] == "no", !has_states || is_cut, "{name}: {counts:#}");
     }
 }
 

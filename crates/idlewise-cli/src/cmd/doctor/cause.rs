@@ -113,6 +113,15 @@ impl Explained for CountsError {
                 "boot without idle= and with a larger max_cstate= (/proc/cmdline has them)",
             ),
             CountsError::NoCpus { .. } | CountsError::NoSysfs { .. } => Asker::no_sysfs(),
+            CountsError::Unreadable { path, source } => Cause::new(
+                format!("{} cannot be read", path.display()),
+                match source.kind() {
+                    ErrorKind::NotFound => {
+                        "use a kernel that has it; to a copy of a machine, add it"
+                    }
+                    _ => "see who hides it: a container or a security policy",
+                },
+            ),
             _ => Cause::of_message(self),
         }
     }
