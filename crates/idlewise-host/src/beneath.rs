@@ -64,7 +64,7 @@ impl Root {
     }
 
     /// Returns whether there is such a file or folder. Links are followed as by [`Root::open`].
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.open_as(name, OFlags::PATH).is_ok()
     }
 

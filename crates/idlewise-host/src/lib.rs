@@ -26,6 +26,7 @@
 //! | `state_lock.rs` | the lock on idle states, for what forces them |
 //! | `settings/` | changes settings of idle states so that they are always given back ([`settings::apply()`]) |
 //! | `states/` | how long CPUs take to leave their idle states, and what these draw ([`states::measure_states`]) |
+//! | `surroundings.rs` | what runs around this process: hypervisor, container, capabilities, what modules need |
 //! | `record/`, `record_error.rs` | [`Recording`]: from start to trace.dat |
 //!
 //! This crate does not decode events or compute statistics, and restores settings it changes.
@@ -52,6 +53,7 @@ mod root;
 pub mod settings;
 mod state_lock;
 pub mod states;
+pub mod surroundings;
 mod topology;
 mod tracefs;
 mod waiting;
@@ -68,7 +70,7 @@ pub use groups::{AlikeCpus, Grouping, groups};
 pub use idlewise_trace::show_cpu_list;
 pub use live::IdleCounters;
 pub use note::{compare as note_changes, latency_limits_ns, note};
-pub use record::{Progress, RecordError, Recording, RecordingSummary, WakeWatch};
+pub use record::{Progress, RecordError, Recording, RecordingSummary, WakeWatch, check_recording};
 pub(crate) use root::cpu_is_in;
 pub use root::{CpuListError, Root, parse_cpu_list};
 pub use topology::{Relation, is_virtual_machine, one_of_each_relation};

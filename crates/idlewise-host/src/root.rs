@@ -174,13 +174,21 @@ pub fn parse_cpu_list(list: &str) -> Result<Vec<u16>, CpuListError> {
     Ok(cpus)
 }
 
-/// Parses a list like `0-3,8,10-11`. Invalid parts are left out.
+/// Parses a list like `0-3,8,10-11`. Invalid parts are left out. Each CPU is returned once, in order.
 pub(crate) fn cpu_list(list: &str) -> Vec<u16> {
-    let mut cpus = Vec::new();
-    for part in list.split(',') {
+    let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
-            cpus.extend(first..=last);
+        Some((first.trim().parse::<u16>().ok()?, last.trim().parse::<u16>().ok()?))
+    };
+    let mut ranges: Vec<(u16, u16)> = list.split(',').filter_map(range).collect();
+    ranges.sort_unstable();
+    let mut cpus: Vec<u16> = Vec::new();
+    for (first, last) in ranges {
+        // A list that names all CPUs a million times must not take their memory.
+        match cpus.last() {
+            Some(&end) if end >= last => {}
+            Some(&end) if end >= first => cpus.extend(end + 1..=last),
+            _ => cpus.extend(first..=last),
         }
     }
     cpus
@@ -209,6 +217,8 @@ pub(crate) mod tests {
         assert_eq!(cpu_list("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(cpu_list("0"), [0]);
         assert!(cpu_list("").is_empty() && cpu_list("none").is_empty());
+        assert_eq!(cpu_list("8,0-3,2-5,4,9-8"), [0, 1, 2, 3, 4, 5, 8]);
+        assert_eq!(cpu_list(&"0-65535,".repeat(1_000)).len(), 65_536);
         let has = |cpu| cpu_is_in("0-3,8,10-11", cpu);
         let found: Vec<u16> = (0..16).filter(|&cpu| has(cpu)).collect();
         assert_eq!(found, cpu_list("0-3,8,10-11"));

@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{Access, AtFlags, FlockOperation, OFlags, accessat, flock};
 
 use crate::Root;
 use crate::record_error::RecordError;
@@ -28,6 +28,8 @@ const PREFIX: &str = "idlewise-";
 /// A mounted tracefs.
 #[derive(Clone, Debug)]
 pub struct Tracefs {
+    /// Its place below the root.
+    name: String,
     folder: PathBuf,
 }
 
@@ -37,17 +39,18 @@ impl Tracefs {
     /// # Errors
     /// Fails if it is not mounted, the kernel has none, or we have no permission.
     pub fn find(root: &Root) -> Result<Self, RecordError> {
-        let mut folders =
-            vec![root.path("sys/kernel/tracing"), root.path("sys/kernel/debug/tracing")];
+        let mut names =
+            vec!["sys/kernel/tracing".to_owned(), "sys/kernel/debug/tracing".to_owned()];
         let mounts = root.text("proc/mounts").unwrap_or_default();
-        folders.extend(mounts.lines().filter_map(|line| {
+        names.extend(mounts.lines().filter_map(|line| {
             let mut words = line.split(' ').skip(1);
             let (folder, kind) = (words.next()?, words.next()?);
-            (kind == "tracefs").then(|| root.path(folder.trim_start_matches('/')))
+            (kind == "tracefs").then(|| folder.trim_start_matches('/').to_owned())
         }));
-        for folder in folders {
-            match fs::metadata(folder.join("instances")) {
-                Ok(_) => return Ok(Tracefs { folder }),
+        for name in names {
+            let folder = root.path(&name);
+            match root.open_as(&format!("{name}/instances"), OFlags::PATH) {
+                Ok(_) => return Ok(Tracefs { name, folder }),
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                     return Err(RecordError::NotPermitted { path: folder, source: error });
                 }
@@ -74,6 +77,28 @@ impl Tracefs {
 
     fn instances(&self) -> PathBuf {
         self.folder.join("instances")
+    }
+
+    /// The names of the events of a system.
+    pub(crate) fn events_of(&self, root: &Root, system: &str) -> Vec<String> {
+        root.names(&format!("{}/events/{system}", self.name))
+    }
+
+    /// Fails if an instance could not be created. Creates none.
+    pub(crate) fn check_instances(&self, root: &Root) -> Result<(), RecordError> {
+        let deny = |source| RecordError::tracefs(&self.instances(), source);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let name = format!("{}/instances", self.name);
+        let instances = root.open_as(&name, flags).map_err(deny)?;
+        let access = Access::WRITE_OK | Access::EXEC_OK;
+        accessat(&instances, ".", access, AtFlags::EACCESS).map_err(|error| deny(error.into()))
+    }
+
+    /// Fails if an event's description cannot be opened.
+    pub(crate) fn check_event(&self, root: &Root, event: &str) -> Result<(), RecordError> {
+        let file = format!("events/{event}/format");
+        let opened = root.open(&format!("{}/{file}", self.name));
+        opened.map(drop).map_err(|source| RecordError::tracefs(&self.path(&file), source))
     }
 }
 

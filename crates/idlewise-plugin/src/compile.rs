@@ -94,6 +94,21 @@ impl Compiler {
         compiler::has_landlock()
     }
 
+    /// Returns whether this kernel can confine the code that it makes, as a worker does before it loads any.
+    pub fn code_is_confinable(&self) -> bool {
+        compiler::has_seccomp(libc::SECCOMP_RET_TRAP)
+    }
+
+    /// Returns where the compiler is, without starting it; `None` if it is not installed.
+    pub fn place(&self) -> Option<PathBuf> {
+        self.command.split_whitespace().next().and_then(compiler::place_of)
+    }
+
+    /// Returns the compiler's command.
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+
     /// Returns what is less safe than it could be with this source, as a phrase.
     pub fn doubt(&self, source: &GovernorSource) -> Option<String> {
         let is_compiled = source.file().extension() != Some(OsStr::new("so"));

@@ -7,6 +7,7 @@ pub mod boot;
 pub mod bundle;
 pub mod compare;
 pub mod diff;
+pub mod doctor;
 pub mod export;
 pub mod generate;
 pub mod governors;
@@ -75,6 +76,7 @@ subcommands! {
         r#try: Try,
         set: Set,
         measure: Measure,
+        doctor: Doctor,
     }
     "Recordings" {
         record: Record,

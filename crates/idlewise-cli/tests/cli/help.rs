@@ -22,7 +22,7 @@ fn lists_commands_by_purpose() {
     let commands = |text: &str| {
         text.lines().filter(|line| line.starts_with("  ") && !line.contains("--")).count()
     };
-    assert_eq!(commands(groups), 11, "{groups}");
+    assert_eq!(commands(groups), 12, "{groups}");
     assert!(text.lines().count() <= 45 && more.contains("  log "), "{text}");
     assert!(!text.contains("plugin-worker"), "it is not for users");
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");

@@ -19,6 +19,8 @@ mod counters;
 mod dead_stderr;
 mod diff;
 mod docs;
+#[cfg(target_os = "linux")]
+mod doctor;
 mod doubts;
 mod endings;
 mod escapes;

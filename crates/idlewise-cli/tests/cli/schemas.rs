@@ -64,7 +64,8 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
 
 /// A command line for each schema whose command runs anywhere. The others need a kernel or a
 /// prepared folder, so the tests of `record` and `measure` validate theirs.
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 29] = [
+    "doctor",
     "governors",
     "advise traces/h-pingpong.parquet --machine spr --cpus 0 --slo p99=50us",
     "predict FOLDER/ping-pong.parquet --governor menu",

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::Root;
 use crate::root::read_whole;
+use crate::surroundings::module_is_installed;
 
 /// The longest line of samples: three 32-bit counts, two of 64 bits, commas, line end, a margin.
 const LINE_BYTE_COUNT_MAX: u64 = 96;
@@ -248,10 +249,11 @@ fn absence(root: &Root) -> IpiError {
         return IpiError::NoDebugfs;
     }
     let kernel = root.text("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
-    let list = root.bytes(&format!("lib/modules/{kernel}/modules.dep"));
-    let is_installed =
-        list.is_ok_and(|list| String::from_utf8_lossy(&list).contains("/idlewise_bench.ko"));
-    if is_installed { IpiError::NotLoaded } else { IpiError::NotInstalled { kernel } }
+    if module_is_installed(root, &kernel, "idlewise_bench") {
+        IpiError::NotLoaded
+    } else {
+        IpiError::NotInstalled { kernel }
+    }
 }
 
 fn denied(path: &Path, source: io::Error) -> IpiError {

@@ -6,8 +6,8 @@ use std::path::Path;
 use idlewise_trace::WantedEvent;
 
 use super::RecordError;
-use crate::Tracefs;
 use crate::tracefs::Instance;
+use crate::{Root, Tracefs};
 
 /// The events of a recording, system by system.
 #[derive(Debug, Default)]
@@ -39,10 +39,7 @@ impl Events {
         for wanted in wanted {
             let system = wanted.system();
             let folder = instance.path(&format!("events/{system}"));
-            let mut names: Vec<String> = subfolders(&folder);
-            names.retain(|name| wanted.matches(system, name));
-            names.sort();
-            for name in names {
+            for name in matching(wanted, subfolders(&folder)) {
                 let event = format!("events/{system}/{name}");
                 // A kernel without the field records more than we need.
                 if let Some(filter) = wanted.filter {
@@ -53,7 +50,7 @@ impl Events {
                 events.system(system).events.push(Event { name, format });
             }
         }
-        match events.names().iter().any(|name| name == "power:cpu_idle") {
+        match events.names().iter().any(|name| name == CPU_IDLE) {
             true => Ok(events),
             false => Err(RecordError::NoCpuIdle),
         }
@@ -75,6 +72,37 @@ impl Events {
         };
         self.systems.iter().flat_map(of).collect()
     }
+}
+
+/// The event without which nothing is known.
+const CPU_IDLE: &str = "power:cpu_idle";
+
+/// Systems that not every architecture has, and our own driver's.
+const SYSTEMS_OF_SOME: [&str; 4] = ["irq_vectors", "ipi", "powerpc", "idlewise"];
+
+/// Returns the wanted events that this kernel lacks, as `system:name`. Those that only some architectures have
+/// are left out.
+pub(super) fn lacking(
+    root: &Root,
+    tracefs: &Tracefs,
+    wanted: impl IntoIterator<Item = WantedEvent>,
+) -> Result<Vec<String>, RecordError> {
+    let wanted = wanted.into_iter().filter(|it| !SYSTEMS_OF_SOME.contains(&it.system()));
+    let is_lacking =
+        |it: &WantedEvent| matching(*it, tracefs.events_of(root, it.system())).is_empty();
+    let lacking: Vec<String> =
+        wanted.filter(is_lacking).map(|it| format!("{}:{}", it.system(), it.name())).collect();
+    match lacking.iter().any(|name| name == CPU_IDLE) {
+        true => Err(RecordError::NoCpuIdle),
+        false => Ok(lacking),
+    }
+}
+
+/// The names that a wanted event stands for, in order.
+fn matching(wanted: WantedEvent, mut names: Vec<String>) -> Vec<String> {
+    names.retain(|name| wanted.matches(wanted.system(), name));
+    names.sort();
+    names
 }
 
 /// The descriptions of ftrace's own records, which every trace.dat begins with.

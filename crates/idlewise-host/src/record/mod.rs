@@ -262,6 +262,25 @@ impl Recording {
     }
 }
 
+/// Finds out whether [`Recording::start`] can record the events `wanted`, and changes nothing. Returns the events that this
+/// kernel lacks, as `system:name`, without those that only some architectures have.
+///
+/// # Errors
+/// Fails like [`Recording::start`].
+pub fn check_recording(
+    root: &Root,
+    wanted: impl IntoIterator<Item = WantedEvent>,
+) -> Result<Vec<String>, RecordError> {
+    let tracefs = Tracefs::find(root)?;
+    if root.online_cpus().is_empty() {
+        return Err(RecordError::NoCpus);
+    }
+    tracefs.check_instances(root)?;
+    let lacking = events::lacking(root, &tracefs, wanted)?;
+    tracefs.check_event(root, "power/cpu_idle")?;
+    Ok(lacking)
+}
+
 /// A size for each CPU's buffer that holds a second of a busy CPU's events and is small compared
 /// with the machine's memory.
 fn suitable_buffer_kb(root: &Root, cpu_count: usize) -> u64 {

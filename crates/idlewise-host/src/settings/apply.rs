@@ -9,7 +9,9 @@ use rustix::fs::OFlags;
 
 use super::error::file_error;
 use super::holder::{self, Holding};
-use super::journal::{Journal, Lasts, RunFolder, Session, Slot, check_rights, now_ns};
+use super::journal::{
+    Journal, Lasts, RunFolder, Session, Slot, check_folder, check_rights, now_ns,
+};
 use super::others::named_writers;
 use super::process::Process;
 use super::setting::Setting;
@@ -145,6 +147,7 @@ pub struct Reverted {
 pub fn planned(root: &Root, settings: &[Setting]) -> Result<Vec<Change>, SettingsError> {
     check_rights(root)?;
     let wishes = wishes(root, settings)?;
+    check_folder(root)?;
     let (journal, _) = Journal::read(root)?;
     check_contradictions(&journal, &wishes, settings)?;
     let mut changes = Vec::new();
@@ -156,6 +159,19 @@ pub fn planned(root: &Root, settings: &[Setting]) -> Result<Vec<Change>, Setting
     }
     changes.retain(|change| change.from != change.to);
     Ok(changes)
+}
+
+/// Returns what keeps this process from applying settings, the machine before the rights: `None` if nothing does. Changes
+/// nothing.
+pub fn obstacle(root: &Root, settings: &[Setting]) -> Option<SettingsError> {
+    let check = || {
+        let wishes = wishes(root, settings)?;
+        check_folder(root)?;
+        let (journal, _) = Journal::read(root)?;
+        check_rights(root)?;
+        check_contradictions(&journal, &wishes, settings)
+    };
+    check().err()
 }
 
 /// Applies settings: all of them or, if that fails, none.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::event::poll;
 use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, Timespec, flock, fstat, fsync, mkdirat, openat,
-    renameat, unlinkat,
+    Access, AtFlags, FlockOperation, Mode, OFlags, Timespec, accessat, flock, fstat, fsync,
+    mkdirat, openat, renameat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -326,6 +326,24 @@ pub(super) fn check_rights(root: &Root) -> Result<(), SettingsError> {
         true => Err(SettingsError::NotRoot),
         false => Ok(()),
     }
+}
+
+/// Fails if the journal could not be written. Creates nothing.
+pub(super) fn check_folder(root: &Root) -> Result<(), SettingsError> {
+    let fail = |name: &str, source: Errno| file_error(root, name, source.into());
+    // A missing folder is created in the one above.
+    for name in [FOLDER, "run", ""] {
+        let folder = match root.folder_beneath(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            opened => opened.map_err(|source| file_error(root, name, source))?,
+        };
+        if name == FOLDER {
+            check_owner(root, &folder, name)?;
+        }
+        let access = Access::WRITE_OK | Access::EXEC_OK;
+        return accessat(&folder, ".", access, AtFlags::EACCESS).map_err(|error| fail(name, error));
+    }
+    Ok(())
 }
 
 /// Nobody else may be able to put a journal there.

@@ -69,10 +69,11 @@ mod status;
 mod tests;
 mod wishes;
 
-pub use apply::{Applied, Owner, Reverted, Which, apply, planned, revert};
+pub use apply::{Applied, Owner, Reverted, Which, apply, obstacle, planned, revert};
 pub use error::SettingsError;
 pub use hold::hold;
 pub use journal::Lasts;
+pub(crate) use others::enabled_units;
 pub use others::{OtherWriter, latency_limit_holders, other_writers};
 pub(crate) use overlay::Overlay;
 pub use process::Process;

@@ -115,7 +115,7 @@ fn processes(root: &Root) -> Vec<Process> {
 }
 
 /// The units that systemd starts at boot.
-fn enabled_units(root: &Root) -> Vec<String> {
+pub(crate) fn enabled_units(root: &Root) -> Vec<String> {
     const FOLDER: &str = "etc/systemd/system";
     let wants = root.names(FOLDER).into_iter().filter(|name| name.ends_with(".wants"));
     wants.flat_map(|name| root.names(&format!("{FOLDER}/{name}"))).collect()

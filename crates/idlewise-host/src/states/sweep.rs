@@ -136,6 +136,14 @@ impl EnergyPlan {
         self.cpus.iter().flat_map(of).collect()
     }
 
+    /// Checks that all settings can be changed, before any is.
+    ///
+    /// # Errors
+    /// Fails if one cannot, with what to do.
+    pub fn check_writable(&self, root: &Root) -> Result<(), StatesError> {
+        check_writable(root, &self.files())
+    }
+
     /// Returns the number of slices.
     pub fn slice_count(&self) -> u64 {
         (self.held.len() * self.intervals_ns.len()) as u64 * self.round_count
@@ -221,7 +229,7 @@ pub fn measure_energy(
 ) -> Result<(Vec<EnergyDomain>, Vec<EnergySlice>), StatesError> {
     let mut meter = EnergyMeter::open(root)?;
     let _lock = lock(root)?;
-    check_writable(root, &plan.files())?;
+    plan.check_writable(root)?;
     let tell = |message: &str| watch.warn(message);
     let mut forced = ForcedStates::new(root, owner, &tell);
     let mut slices = Vec::new();

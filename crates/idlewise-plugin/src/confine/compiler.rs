@@ -202,12 +202,13 @@ fn no_sockets() -> Option<BpfProgram> {
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let arch = TargetArch::try_from(std::env::consts::ARCH).ok()?;
     let filter = SeccompFilter::new(rules.into(), SeccompAction::Allow, refuse, arch).ok()?;
+    filter.try_into().ok().filter(|_| has_seccomp(libc::SECCOMP_RET_ERRNO))
+}
+
+/// Returns whether the kernel knows an action of seccomp filters.
+pub(crate) fn has_seccomp(action: u32) -> bool {
     // SAFETY: asks whether the kernel knows the action, and changes nothing.
-    let is_known = unsafe {
-        let action = libc::SECCOMP_RET_ERRNO;
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0
-    };
-    filter.try_into().ok().filter(|_| is_known)
+    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0 }
 }
 
 /// The headers and C files beside a governor's file, which it may include. No other files of that folder,
@@ -226,9 +227,8 @@ pub(crate) fn neighbours(file: &Path) -> Vec<PathBuf> {
 /// Each of them is a rule.
 const NEIGHBOUR_COUNT_MAX: usize = 1_000;
 
-/// The folder of a program found in `PATH`, after resolving links. If that is a `bin` beside a `lib`, it is
-/// the folder above, but never the user's home.
-pub(crate) fn folder_of(program: &str) -> Option<PathBuf> {
+/// A program found in `PATH`, after resolving links.
+pub(crate) fn place_of(program: &str) -> Option<PathBuf> {
     let is_there = |path: &PathBuf| File::open(path).is_ok();
     let found = if program.contains('/') {
         Some(PathBuf::from(program))
@@ -236,7 +236,13 @@ pub(crate) fn folder_of(program: &str) -> Option<PathBuf> {
         let path = std::env::var_os("PATH")?;
         std::env::split_paths(&path).map(|folder| folder.join(program)).find(is_there)
     };
-    let program = found?.canonicalize().ok()?;
+    found?.canonicalize().ok()
+}
+
+/// The folder of a program found in `PATH`, after resolving links. If that is a `bin` beside a `lib`, it is
+/// the folder above, but never the user's home.
+pub(crate) fn folder_of(program: &str) -> Option<PathBuf> {
+    let program = place_of(program)?;
     let folder = program.parent()?;
     let above = folder.parent().filter(|above| {
         let is_home = std::env::var_os("HOME").is_some_and(|home| **above == *Path::new(&home));

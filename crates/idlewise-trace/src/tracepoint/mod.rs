@@ -210,6 +210,11 @@ impl WantedEvent {
         self.row.system
     }
 
+    /// Its name; `*` stands for any beginning.
+    pub fn name(&self) -> &'static str {
+        self.row.name
+    }
+
     /// Returns whether this is the event `system:name`. One value may stand for several events.
     pub fn matches(&self, system: &str, name: &str) -> bool {
         self.row.matches(system, name)

@@ -1,0 +1,313 @@
+//! `idlewise doctor`: what idlewise can do on this machine, and what mends the rest.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `rows.rs` | the capabilities, and how each is found out |
+//! | `cause.rs` | from a command's error to a few words and what mends it |
+//!
+//! It only reads. What cannot be known without trying is not tried.
+
+mod cause;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use idlewise_host::surroundings::{Rights, container, hypervisor};
+use idlewise_host::{CoreKinds, note, show_cpu_list};
+use idlewise_report::{TextStyle, counted, wrap};
+use idlewise_trace::{Driver, MachineNote, cpus_in_words};
+use serde_json::{Value, json};
+
+use self::cause::Asker;
+use self::rows::{Checks, Row, Verdict, short};
+use crate::error::{Failure, Result};
+use crate::screen;
+use crate::sysroot::root;
+
+/// The schema version of `--json`.
+const SCHEMA: u32 = 1;
+
+/// So many rows that do not work are named in the answer.
+const NAMED_COUNT_MAX: usize = 3;
+/// So many kinds of CPUs are shown.
+const KIND_COUNT_MAX: usize = 4;
+/// Where what was found begins.
+const FOUND_AT: usize = 41;
+/// Where what describes the machine begins.
+const MACHINE_AT: usize = 11;
+/// The longest words of a machine, such as its model, that are shown.
+const WORD_LENGTH_MAX: usize = 80;
+
+const EXAMPLES: &str = "\
+Examples:
+  # What works here, and what to do about the rest
+  idlewise doctor
+
+  # The same as root, who sees more: tracefs and debugfs are closed to others
+  sudo idlewise doctor
+
+  # For a program: what does not work
+  idlewise doctor --json | jq -r '.rows[] | select(.verdict == \"no\") | .id'
+
+Each row asks the code of the commands that it names. `as root` means that this user may not; only \
+root sees whether something else is missing. Nothing is changed, loaded or mounted. What cannot be \
+known without that is not tried: record --histogram loads programs into the kernel, so its row says \
+only whether the kernel offers it and this process may.
+
+Exit status: 0, whatever works; 2 if neither /proc nor /sys can be read.";
+
+/// Say what idlewise can do on this machine, and what would make the rest work
+///
+/// Changes nothing. The result differs for root and for other users.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Doctor {
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+
+    /// Examine a captured machine: read its proc, sys, dev, run, etc and lib below this folder
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    sysroot: Option<PathBuf>,
+}
+
+/// The machine, as it is shown.
+struct Surroundings {
+    note: MachineNote,
+    online: Vec<u16>,
+    cores: CoreKinds,
+    hypervisor: Option<String>,
+    container: Option<String>,
+}
+
+impl Doctor {
+    /// Examines the machine and prints what it found.
+    pub fn run(self) -> Result<ExitCode> {
+        let root = root(self.sysroot.as_deref())?;
+        let can_read =
+            |folder: &str| root.path(folder).read_dir().is_ok_and(|mut it| it.next().is_some());
+        if !can_read("proc") && !can_read("sys") {
+            return Err(Failure::new(format_args!(
+                "{}: neither proc nor sys is there; mount them, or name the folder that has them by --sysroot",
+                screen::name(&root.path(""))
+            )));
+        }
+        let online = root.online_cpus();
+        let machine = Surroundings {
+            note: note(&root, String::new()),
+            cores: CoreKinds::read(&root, &online),
+            hypervisor: hypervisor(&root),
+            container: container(&root),
+            online,
+        };
+        let asker = Asker {
+            root: &root,
+            is_root: rustix::process::geteuid().is_root(),
+            rights: Rights::read(&root),
+        };
+        let (note, online) = (&machine.note, machine.online.as_slice());
+        let rows = Checks { asker, note, online, is_live: self.sysroot.is_none() }.rows();
+        let mut out = screen::stdout();
+        match self.json {
+            true => out.json(SCHEMA, &document(&machine, asker.is_root, &rows))?,
+            false => {
+                let width = TextStyle::for_stdout().width;
+                out.write_all(text(&machine, &rows, width).as_bytes())?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The answer to whether all works, in a sentence or two.
+fn answer(rows: &[Row]) -> String {
+    let of =
+        |verdict: Verdict| rows.iter().filter(|row| row.verdict == verdict).collect::<Vec<_>>();
+    let (no, partly, as_root) = (of(Verdict::No), of(Verdict::Partly), of(Verdict::AsRoot));
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in &no {
+        match reasons.iter_mut().find(|(why, _)| *why == row.why) {
+            Some((_, whats)) => whats.push(row.what),
+            None => reasons.push((&row.why, vec![row.what])),
+        }
+    }
+    let named = |(why, whats): &(&str, Vec<&str>)| format!("{} ({why})", whats.join("; "));
+    let mut text = match no.len() {
+        0 => "idlewise can do everything below on this machine".to_owned(),
+        count if count <= NAMED_COUNT_MAX => {
+            let named: Vec<String> = reasons.iter().map(named).collect();
+            format!("idlewise can do everything below on this machine but: {}", named.join(", "))
+        }
+        count => {
+            let main = reasons.iter().max_by_key(|(_, whats)| whats.len());
+            let (why, whats) = main.cloned().unwrap_or_default();
+            format!(
+                "idlewise can do {} of the {} things below on this machine; the main obstacle, for {}: {why}",
+                rows.len() - count,
+                rows.len(),
+                whats.len(),
+            )
+        }
+    };
+    text.push('.');
+    match partly.as_slice() {
+        [] => {}
+        some if some.len() <= NAMED_COUNT_MAX => {
+            let whats: Vec<&str> = some.iter().map(|row| row.what).collect();
+            let _ = write!(text, " Only in part: {}.", whats.join("; "));
+        }
+        many => {
+            let _ = write!(text, " {} of them only in part.", many.len());
+        }
+    }
+    if !as_root.is_empty() {
+        let count = as_root.len();
+        let _ = write!(text, " {count} of them only as root: `sudo idlewise doctor` checks these.");
+    }
+    text
+}
+
+impl Surroundings {
+    /// What to show of the machine: a heading, and a line.
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let MachineNote { cpu_model, arch, kernel, driver, governor, .. } = &self.note;
+        let word = |text: &str| -> String { text.chars().take(WORD_LENGTH_MAX).collect() };
+        let known = |text: &Option<String>| text.as_deref().map(word);
+        let kernel = known(kernel).map(|kernel| format!("Linux {kernel}"));
+        let parts =
+            [known(cpu_model), Some(counted(self.online.len(), "CPU")), known(arch), kernel];
+        let mut lines =
+            vec![("Machine", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))];
+        let guest = known(&self.hypervisor).map(|it| format!("a virtual machine ({it})"));
+        let inside = known(&self.container).map(|it| format!("a container ({it})"));
+        let around: Vec<String> = guest.into_iter().chain(inside).collect();
+        if !around.is_empty() {
+            lines.push(("Inside", around.join(", ")));
+        }
+        let named = matches!(driver, Some(Driver::Named(_)));
+        let driver = driver.as_ref().filter(|_| named).map(Driver::to_string);
+        let states = match (&driver, governor) {
+            (None, _) => "no cpuidle driver, so no idle states to choose from".to_owned(),
+            (Some(driver), None) => format!("driver {}", word(driver)),
+            (Some(driver), Some(governor)) => {
+                format!("driver {}, governor {}", word(driver), word(governor))
+            }
+        };
+        lines.push(("States", states));
+        let tables = &self.note.tables;
+        for table in tables.iter().take(KIND_COUNT_MAX) {
+            let state = |state: &idlewise_machine::MachineState| match state.is_disabled_by_default
+            {
+                true => format!("{} (off)", state.name),
+                false => state.name.clone(),
+            };
+            let states: Vec<String> = table.machine.states.iter().map(state).collect();
+            let kind = table.cpus.first().and_then(|&cpu| self.cores.of(cpu));
+            let is_one = table.cpus.iter().all(|&cpu| self.cores.of(cpu) == kind);
+            let kind = kind.filter(|_| is_one).map(|kind| format!(" ({kind})")).unwrap_or_default();
+            lines
+                .push(("", format!("{}{kind}: {}", cpus_in_words(&table.cpus), states.join(", "))));
+        }
+        if tables.len() > KIND_COUNT_MAX {
+            lines.push(("", format!("and {} more kinds of CPUs", tables.len() - KIND_COUNT_MAX)));
+        }
+        for (limit_ns, cpus) in self.limits() {
+            let limit = format!("at most {} us to wake up", limit_ns / 1_000);
+            lines.push((
+                "Limits",
+                format!("{}: {limit}, so deeper states are not entered", cpus_in_words(&cpus)),
+            ));
+        }
+        lines
+    }
+
+    /// The latency limits that are in force, and for which CPUs.
+    fn limits(&self) -> BTreeMap<u64, Vec<u16>> {
+        let mut limits: BTreeMap<u64, Vec<u16>> = BTreeMap::new();
+        for (cpu, limit_ns) in &self.note.latency_limits_ns {
+            limits.entry(*limit_ns).or_default().push(*cpu);
+        }
+        limits
+    }
+}
+
+fn text(machine: &Surroundings, rows: &[Row], width: usize) -> String {
+    let mut text = format!("{}\n\n", wrap(&answer(rows), width, 0));
+    let mut last = "";
+    for (head, line) in machine.lines() {
+        let head = if head == last { "" } else { head };
+        let _ = writeln!(text, "{head:MACHINE_AT$}{}", hanging(&line, width, MACHINE_AT));
+        last = head;
+    }
+    let mut group = "";
+    let mut said: Option<&str> = None;
+    for row in rows {
+        if row.group != group {
+            (group, said) = (row.group, None);
+            let _ = writeln!(text, "\n{group}");
+        }
+        let head = format!("  {:9}{}", row.verdict.as_str(), row.what);
+        let mend = row.mend.as_deref();
+        let found = mend.filter(|_| row.verdict == Verdict::AsRoot).unwrap_or(&row.why);
+        let _ = writeln!(text, "{head:FOUND_AT$}{}", hanging(found, width, FOUND_AT));
+        let mend = mend.filter(|mend| row.verdict != Verdict::AsRoot && said != Some(mend));
+        if let Some(mend) = mend {
+            let _ = writeln!(text, "{:FOUND_AT$}-> {}", "", hanging(mend, width, FOUND_AT + 3));
+            said = Some(mend);
+        }
+    }
+    text
+}
+
+/// Text that begins at a column, without that column's spaces in the first line.
+fn hanging(text: &str, width: usize, column: usize) -> String {
+    let lines = wrap(&short(text), width.saturating_sub(column), 0);
+    lines.replace('\n', &format!("\n{:column$}", ""))
+}
+
+fn document(machine: &Surroundings, is_root: bool, rows: &[Row]) -> Value {
+    let MachineNote { cpu_model, arch, kernel, driver, governor, tables, .. } = &machine.note;
+    let table = |table: &idlewise_trace::NotedTable| {
+        let states = table.machine.states.iter();
+        let states = states
+            .map(|state| json!({"name": state.name, "is_disabled": state.is_disabled_by_default}));
+        json!({
+            "cpus": show_cpu_list(&table.cpus),
+            "core": table.cpus.first().and_then(|&cpu| machine.cores.of(cpu)),
+            "states": states.collect::<Vec<_>>(),
+        })
+    };
+    let limit = |(limit_ns, cpus): (u64, Vec<u16>)| json!({"cpus": show_cpu_list(&cpus), "latency_limit_ns": limit_ns});
+    let row = |row: &Row| {
+        json!({
+            "id": row.id,
+            "group": row.group,
+            "what": row.what,
+            "verdict": row.verdict.as_str().replace(' ', "_"),
+            "why": row.why,
+            "mend": row.mend,
+            "message": row.message,
+        })
+    };
+    json!({
+        "answer": answer(rows),
+        "is_root": is_root,
+        "machine": {
+            "cpu_model": cpu_model,
+            "arch": arch,
+            "kernel": kernel,
+            "cpus": show_cpu_list(&machine.online),
+            "hypervisor": machine.hypervisor,
+            "container": machine.container,
+            "driver": driver.as_ref().filter(|driver| matches!(driver, Driver::Named(_))).map(Driver::to_string),
+            "governor": governor,
+            "tables": tables.iter().map(table).collect::<Vec<_>>(),
+            "latency_limits": machine.limits().into_iter().map(limit).collect::<Vec<_>>(),
+        },
+        "rows": rows.iter().map(row).collect::<Vec<_>>(),
+    })
+}

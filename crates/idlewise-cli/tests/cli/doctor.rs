@@ -1,0 +1,816 @@
+//! `idlewise doctor` on captured machines: each row turns where the machine lacks what it needs, and turns back when
+//! what the row proposes is done. Nothing is ever changed.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::captured::{self, CapturedMachine};
+use crate::{WIDTH, assert_refused, folder, idlewise, json, user};
+
+const CPU: &str = "sys/devices/system/cpu";
+const TRACING: &str = "sys/kernel/tracing";
+const BENCH: &str = "sys/kernel/debug/idlewise_bench";
+const UNIT: &str = "idlewise-settings.service";
+const WANTS: &str = "etc/systemd/system/multi-user.target.wants/idlewise-settings.service";
+const PARANOID: &str = "proc/sys/kernel/perf_event_paranoid";
+const ALL_CAPABILITIES: &str = "Cpus_allowed_list:\t0-3\nCapEff:\t000001ffffffffff\n";
+const NO_CAPABILITIES: &str = "Cpus_allowed_list:\t0-3\nCapEff:\t0000000000000000\n";
+
+const EVENTS: [&str; 17] = [
+    "power/cpu_idle",
+    "sched/sched_switch",
+    "sched/sched_waking",
+    "sched/sched_wakeup",
+    "sched/sched_wakeup_new",
+    "sched/sched_wake_idle_without_ipi",
+    "timer/hrtimer_start",
+    "timer/hrtimer_cancel",
+    "timer/hrtimer_expire_entry",
+    "timer/timer_start",
+    "timer/timer_cancel",
+    "timer/timer_expire_entry",
+    "timer/tick_stop",
+    "irq/irq_handler_entry",
+    "irq/irq_handler_exit",
+    "irq/softirq_entry",
+    "irq/softirq_exit",
+];
+
+/// A machine on which everything works.
+struct Healthy(CapturedMachine);
+
+impl Healthy {
+    fn new() -> Self {
+        let machine = Healthy(CapturedMachine::from_tree(
+            "== sys/devices/system/cpu/online\n0-3\n\
+             == sys/devices/system/cpu/present\n0-3\n\
+             == sys/devices/system/cpu/possible\n0-3\n\
+             == sys/devices/system/cpu/cpuidle/current_driver\nintel_idle\n\
+             == sys/devices/system/cpu/cpuidle/current_governor\nmenu\n\
+             == sys/devices/system/cpu/cpuidle/available_governors\nladder menu teo\n\
+             == sys/devices/system/cpu/cpu{0-3}/power/pm_qos_resume_latency_us\n0\n\
+             == sys/devices/system/cpu/cpu{0-3}/topology/physical_package_id\n0\n\
+             == @cpuidle 0-3\n\
+             name | desc | latency | residency | disable | usage | time | above | below | rejected\n\
+             POLL | POLL | 0 | 0 | 0 | 1 | 1 | 0 | 0 | 0\n\
+             C1 | MWAIT 0x00 | 2 | 2 | 0 | 1 | 1 | 0 | 0 | 0\n\
+             C6 | MWAIT 0x20 | 290 | 800 | 0 | 1 | 1 | 0 | 0 | 0\n\
+             == dev/cpu_dma_latency\n@le32 2000000000\n\
+             == proc/cpuinfo\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 143\n\
+             model name : Xeon\nstepping : 8\nflags : fpu mwait\n\
+             == proc/sys/kernel/arch\nx86_64\n\
+             == proc/sys/kernel/osrelease\n6.12.1\n\
+             == proc/sys/kernel/unprivileged_bpf_disabled\n2\n\
+             == proc/sys/kernel/perf_event_paranoid\n2\n\
+             == proc/uptime\n1000.00 0.00\n\
+             == proc/filesystems\nnodev\tsysfs\nnodev\ttracefs\n\
+             == proc/modules\nidlewise_idle 1 0 - Live 0x0\n\
+             == sys/module/idlewise_idle/refcnt\n0\n\
+             == sys/module/idlewise_bench/refcnt\n0\n\
+             == sys/kernel/debug/idlewise_bench/run\n\n\
+             == sys/class/powercap/intel-rapl:0/name\npackage-0\n\
+             == sys/class/powercap/intel-rapl:0/energy_uj\n1000\n\
+             == sys/class/powercap/intel-rapl:0/max_energy_range_uj\n262143328850\n\
+             == sys/bus/event_source/devices/msr/type\n9\n\
+             == sys/bus/event_source/devices/msr/events/tsc\nevent=0x00\n\
+             == sys/bus/event_source/devices/msr/format/event\nconfig:0-63\n\
+             == usr/lib/systemd/system/idlewise-settings.service\n[Unit]\n\
+             == etc/idlewise/settings.conf\nC6=off\n",
+        ));
+        for event in EVENTS {
+            machine.put(&format!("{TRACING}/events/{event}/format"), "name:\n");
+        }
+        machine.put("proc/self/status", ALL_CAPABILITIES);
+        machine.put(WANTS, "");
+        for folder in [format!("{TRACING}/instances"), "run/systemd/system".to_owned()] {
+            fs::create_dir_all(machine.path(&folder)).unwrap();
+        }
+        machine
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        self.0.write(name, text);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn root(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    /// Removes a file or a folder.
+    fn remove(&self, name: &str) {
+        let path = self.path(name);
+        match path.is_dir() {
+            true => fs::remove_dir_all(path).unwrap(),
+            false => fs::remove_file(path).unwrap(),
+        }
+    }
+
+    fn document(&self) -> Value {
+        json(&["doctor", "--json", "--sysroot", self.root()])
+    }
+
+    fn row(&self, id: &str) -> Value {
+        row(&self.document(), id).clone()
+    }
+}
+
+fn row<'a>(document: &'a Value, id: &str) -> &'a Value {
+    let rows = document["rows"].as_array().unwrap();
+    rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row {id}"))
+}
+
+/// The rows with this verdict.
+fn with_verdict(document: &Value, verdict: &str) -> Vec<String> {
+    let rows = document["rows"].as_array().unwrap().iter();
+    let rows = rows.filter(|row| row["verdict"] == verdict);
+    // This one is about the process that runs.
+    let rows = rows.filter(|row| row["id"] != "c_governors");
+    rows.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+}
+
+fn text_of(machine: &Path) -> String {
+    crate::stdout(&["doctor", "--sysroot", machine.to_str().unwrap()])
+}
+
+/// A way to lack something, what the row then says, and what mends it.
+type Lack = (&'static str, fn(&Healthy), &'static str, &'static str, &'static str, fn(&Healthy));
+
+/// Takes the driver and all idle states away.
+fn without_driver(machine: &Healthy) {
+    machine.put("sys/devices/system/cpu/cpuidle/current_driver", "none\n");
+    for cpu in 0..4 {
+        let states = machine.path(&format!("{CPU}/cpu{cpu}/cpuidle"));
+        fs::rename(states, machine.path(&format!("aside{cpu}"))).unwrap();
+    }
+}
+
+/// Makes one: closures become function pointers here.
+fn lack(
+    id: &'static str,
+    take: fn(&Healthy),
+    verdict: &'static str,
+    why: &'static str,
+    mend: &'static str,
+    give: fn(&Healthy),
+) -> Lack {
+    (id, take, verdict, why, mend, give)
+}
+
+fn lacks() -> Vec<Lack> {
+    fn driver(text: &'static str) -> impl Fn(&Healthy) {
+        move |machine| machine.put("sys/devices/system/cpu/cpuidle/current_driver", text)
+    }
+    fn rename(machine: &Healthy, from: &str, to: &str) {
+        fs::rename(machine.path(from), machine.path(to)).unwrap();
+    }
+    vec![
+        lack("counts", without_driver, "no", "no cpuidle driver", "idle", |m| {
+            driver("intel_idle\n")(m);
+            for cpu in 0..4 {
+                rename(m, &format!("aside{cpu}"), &format!("{CPU}/cpu{cpu}/cpuidle"));
+            }
+        }),
+        lack(
+            "counts",
+            |m| rename(m, &format!("{CPU}/cpu2/cpuidle/state1/usage"), "aside"),
+            "partly",
+            "state1/usage cannot be read",
+            "hides",
+            |m| rename(m, "aside", &format!("{CPU}/cpu2/cpuidle/state1/usage")),
+        ),
+        lack(
+            "counts",
+            |m| rename(m, &format!("{CPU}/cpu1/cpuidle/state2/above"), "aside"),
+            "partly",
+            "too deep or too shallow",
+            "Linux 5.0",
+            |m| rename(m, "aside", &format!("{CPU}/cpu1/cpuidle/state2/above")),
+        ),
+        lack(
+            "record",
+            |m| rename(m, TRACING, "aside"),
+            "no",
+            "tracefs is not mounted",
+            "mount -t tracefs nodev /sys/kernel/tracing",
+            |m| rename(m, "aside", TRACING),
+        ),
+        lack(
+            "record",
+            |m| rename(m, &format!("{TRACING}/events/power"), "aside"),
+            "no",
+            "no power:cpu_idle",
+            "CONFIG_CPU_IDLE",
+            |m| rename(m, "aside", &format!("{TRACING}/events/power")),
+        ),
+        lack(
+            "record",
+            |m| rename(m, &format!("{TRACING}/events/timer/tick_stop"), "aside"),
+            "partly",
+            "no timer:tick_stop",
+            "docs/recording.md",
+            |m| rename(m, "aside", &format!("{TRACING}/events/timer/tick_stop")),
+        ),
+        lack(
+            "causes",
+            |m| rename(m, &format!("{TRACING}/events/sched/sched_waking"), "aside"),
+            "no",
+            "no sched:sched_waking",
+            "docs/recording.md",
+            |m| rename(m, "aside", &format!("{TRACING}/events/sched/sched_waking")),
+        ),
+        lack(
+            "histogram",
+            |m| m.remove("proc/sys/kernel/unprivileged_bpf_disabled"),
+            "no",
+            "no BPF",
+            "CONFIG_BPF_SYSCALL",
+            |m| m.put("proc/sys/kernel/unprivileged_bpf_disabled", "2\n"),
+        ),
+        lack(
+            "histogram",
+            |m| m.put("sys/kernel/security/lockdown", "none integrity [confidentiality]\n"),
+            "no",
+            "locked down",
+            "Secure Boot",
+            |m| m.put("sys/kernel/security/lockdown", "[none] integrity confidentiality\n"),
+        ),
+        lack(
+            "perf",
+            |m| m.remove(PARANOID),
+            "no",
+            "no perf events",
+            "CONFIG_PERF",
+            |m| m.put(PARANOID, "2\n"),
+        ),
+        lack(
+            "states",
+            |m| driver("none\n")(m),
+            "no",
+            "no cpuidle driver",
+            "idle",
+            |m| driver("intel_idle\n")(m),
+        ),
+        lack(
+            "latency",
+            |m| rename(m, &format!("{CPU}/cpu3/power/pm_qos_resume_latency_us"), "aside"),
+            "no",
+            "no pm_qos_resume_latency_us",
+            "CONFIG_PM",
+            |m| rename(m, "aside", &format!("{CPU}/cpu3/power/pm_qos_resume_latency_us")),
+        ),
+        lack(
+            "machine_latency",
+            |m| rename(m, "dev/cpu_dma_latency", "aside"),
+            "no",
+            "no cpu_dma_latency",
+            "CONFIG_PM",
+            |m| rename(m, "aside", "dev/cpu_dma_latency"),
+        ),
+        lack(
+            "governor",
+            |m| {
+                rename(m, &format!("{CPU}/cpuidle/current_governor"), "aside");
+                m.put(&format!("{CPU}/cpuidle/current_governor_ro"), "menu\n");
+            },
+            "no",
+            "no current_governor",
+            "cpuidle_sysfs_switch",
+            |m| rename(m, "aside", &format!("{CPU}/cpuidle/current_governor")),
+        ),
+        lack(
+            "governor",
+            |m| m.put(&format!("{CPU}/cpuidle/available_governors"), "menu\n"),
+            "partly",
+            "no governor but menu",
+            "idlewise_governor",
+            |m| m.put(&format!("{CPU}/cpuidle/available_governors"), "menu idlewise\n"),
+        ),
+        lack(
+            "boot_settings",
+            |m| m.remove("run/systemd"),
+            "no",
+            "systemd does not run",
+            "init system",
+            |m| fs::create_dir_all(m.path("run/systemd/system")).unwrap(),
+        ),
+        lack(
+            "boot_settings",
+            |m| m.remove(&format!("usr/lib/systemd/system/{UNIT}")),
+            "no",
+            "not installed",
+            "make deb",
+            |m| m.put(&format!("usr/lib/systemd/system/{UNIT}"), ""),
+        ),
+        lack(
+            "boot_settings",
+            |m| m.remove("etc/idlewise/settings.conf"),
+            "partly",
+            "no /etc/idlewise/settings.conf",
+            "C6=off",
+            |m| m.put("etc/idlewise/settings.conf", "C6=off\n"),
+        ),
+        lack(
+            "boot_settings",
+            |m| m.remove(WANTS),
+            "partly",
+            "not enabled",
+            "systemctl enable --now idlewise-settings",
+            |m| m.put(WANTS, ""),
+        ),
+        lack(
+            "exit_latency",
+            |m| m.0.set_online("0"),
+            "no",
+            "CPU 0 is the only one online",
+            "another CPU online",
+            |m| m.0.set_online("0-3"),
+        ),
+        lack(
+            "energy",
+            |m| rename(m, "sys/class/powercap", "aside"),
+            "no",
+            "neither RAPL nor a battery",
+            "modprobe intel_rapl_msr",
+            |m| rename(m, "aside", "sys/class/powercap"),
+        ),
+        lack(
+            "energy",
+            |m| {
+                m.remove("sys/class/powercap");
+                m.put("sys/class/power_supply/BAT0/type", "Battery\n");
+                m.put("sys/class/power_supply/BAT0/energy_now", "5000\n");
+                m.put("sys/class/power_supply/BAT0/status", "Charging\n");
+            },
+            "no",
+            "BAT0 is charging",
+            "unplug",
+            |m| m.put("sys/class/power_supply/BAT0/status", "Discharging\n"),
+        ),
+        lack(
+            "wake_latency",
+            |m| m.0.set_online("1"),
+            "no",
+            "CPU 1 is the only one",
+            "online",
+            |m| m.0.set_online("0-3"),
+        ),
+        lack(
+            "wake_latency",
+            |m| rename(m, BENCH, "aside"),
+            "partly",
+            "debugfs is not mounted",
+            "mount -t debugfs none /sys/kernel/debug",
+            |m| rename(m, "aside", BENCH),
+        ),
+        lack(
+            "wake_latency",
+            |m| {
+                rename(m, BENCH, "aside");
+                m.remove("sys/module/idlewise_bench");
+                m.put("lib/modules/6.12.1/modules.dep", "updates/dkms/idlewise_bench.ko:\n");
+            },
+            "partly",
+            "idlewise_bench is not loaded",
+            "modprobe idlewise_bench",
+            |m| rename(m, "aside", BENCH),
+        ),
+        lack(
+            "wake_latency",
+            |m| {
+                m.put(
+                    &format!("{CPU}/../clocksource/clocksource0/available_clocksource"),
+                    "hpet acpi_pm\n",
+                )
+            },
+            "partly",
+            "given up the TSC",
+            "--by user-space",
+            |m| {
+                m.put(
+                    &format!("{CPU}/../clocksource/clocksource0/available_clocksource"),
+                    "tsc hpet\n",
+                )
+            },
+        ),
+        lack(
+            "counters",
+            |m| rename(m, "sys/bus/event_source", "aside"),
+            "partly",
+            "only the kernel's counts",
+            "measure counters --list",
+            |m| rename(m, "aside", "sys/bus/event_source"),
+        ),
+        lack(
+            "modules",
+            |m| m.remove("sys/module/idlewise_idle"),
+            "no",
+            "no headers for Linux 6.12.1",
+            "apt install linux-headers-6.12.1",
+            |m| {
+                m.put("lib/modules/6.12.1/build/Makefile", "");
+                assert_eq!(m.row("modules")["verdict"], "partly", "the next step is to build them");
+                m.put("lib/modules/6.12.1/modules.dep", "updates/dkms/idlewise_idle.ko:\n");
+            },
+        ),
+        lack(
+            "modules",
+            |m| {
+                m.remove("sys/module/idlewise_idle");
+                m.put("sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+                m.put("lib/modules/6.12.1/modules.dep", "updates/dkms/idlewise_idle.ko:\n");
+            },
+            "partly",
+            "signed",
+            "mokutil",
+            |m| m.put("sys/module/idlewise_idle/refcnt", "0\n"),
+        ),
+        lack(
+            "modules",
+            |m| {
+                m.remove("sys/module/idlewise_idle");
+                m.remove("proc/modules");
+            },
+            "no",
+            "loads no modules",
+            "CONFIG_MODULES",
+            |m| m.put("sys/module/idlewise_idle/refcnt", "0\n"),
+        ),
+        lack(
+            "boot",
+            |m| m.put("proc/cpuinfo", "CPU implementer : 0x41\n"),
+            "no",
+            "no x86 CPU",
+            "--cpuid",
+            |m| m.put("proc/cpuinfo", "vendor_id : GenuineIntel\ncpu family : 6\nmodel : 143\n"),
+        ),
+    ]
+    .into_iter()
+    .chain(lacks_of_rights())
+    .collect()
+}
+
+/// What capabilities decide is `as root` for a user, and refused for root without them.
+fn lacks_of_rights() -> Vec<Lack> {
+    let (verdict, why, mend) = match user() {
+        0 => ("no", "even root is refused", "on the host"),
+        _ => ("as_root", "needs root", "sudo "),
+    };
+    let take: fn(&Healthy) = |m| m.put("proc/self/status", NO_CAPABILITIES);
+    let give: fn(&Healthy) = |m| m.put("proc/self/status", ALL_CAPABILITIES);
+    let mut lacks: Vec<Lack> = vec![
+        lack("histogram", take, verdict, why, mend, give),
+        lack("perf", take, verdict, why, mend, give),
+        lack("perf", take, verdict, why, mend, |m| m.put(PARANOID, "-1\n")),
+    ];
+    let counters =
+        if user() == 0 { ("partly", "even root may not use perf") } else { (verdict, why) };
+    lacks.push(lack("counters", take, counters.0, counters.1, mend, give));
+    let open: fn(&Healthy) = |m| m.put(PARANOID, "0\n");
+    lacks.push(lack("counters", take, counters.0, counters.1, mend, open));
+    if user() == 0 {
+        lacks.push(lack(
+            "modules",
+            |m| {
+                m.remove("sys/module/idlewise_idle");
+                m.put("lib/modules/6.12.1/modules.dep", "updates/dkms/idlewise_idle.ko:\n");
+                m.put("proc/self/status", NO_CAPABILITIES);
+            },
+            "no",
+            "may load no modules",
+            "on the host",
+            give,
+        ));
+    }
+    lacks
+}
+
+#[test]
+fn every_row_turns_with_the_machine_and_back_when_mended() {
+    let healthy = Healthy::new().document();
+    let ids: Vec<&str> =
+        healthy["rows"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
+    let lacks = lacks();
+    for id in ids.iter().filter(|id| **id != "c_governors") {
+        assert!(lacks.iter().any(|lack| lack.0 == *id), "nothing turns the row {id}");
+    }
+    assert!(with_verdict(&healthy, "yes").len() == ids.len() - 1, "{healthy:#}");
+    for (id, take, verdict, why, mend, give) in lacks {
+        let machine = Healthy::new();
+        take(&machine);
+        let found = machine.row(id);
+        assert_eq!(found["verdict"], verdict, "{id}: {found:#}");
+        for (field, part) in [("why", why), ("mend", mend)] {
+            let text = found[field].as_str().unwrap_or_default();
+            assert!(text.contains(part), "{id}: {field} {text:?} has no {part:?}");
+        }
+        give(&machine);
+        let mended = machine.row(id);
+        assert_eq!(mended["verdict"], "yes", "{id} after {mend:?}: {mended:#}");
+        assert_eq!(mended["mend"], Value::Null);
+    }
+}
+
+#[test]
+fn a_compiler_that_is_missing_is_named() {
+    let machine = Healthy::new();
+    let run = |compiler: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+        command.args(["doctor", "--json", "--sysroot", machine.root()]).env("CC", compiler);
+        let document: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+        row(&document, "c_governors").clone()
+    };
+    let found = run("no-such-compiler -O2");
+    assert_eq!(found["verdict"], "no", "{found:#}");
+    assert!(found["why"].as_str().unwrap().contains("'no-such-compiler -O2'"), "{found:#}");
+    assert!(found["mend"].as_str().unwrap().contains("apt install gcc"));
+    // Any program will do: it is not started.
+    let found = run(env!("CARGO_BIN_EXE_idlewise"));
+    assert_ne!(found["verdict"], "no", "{found:#}");
+}
+
+/// What doctor says and what the command says are the same.
+#[test]
+fn a_row_has_the_message_of_the_command() {
+    let machine = Healthy::new();
+    without_driver(&machine);
+    let document = machine.document();
+    for (id, line) in [
+        ("counts", &["why", "-d", "1"][..]),
+        ("states", &["set", "apply", "--set", "C6=off"]),
+        ("governor", &["set", "apply", "--set", "governor=teo"]),
+    ] {
+        let message = row(&document, id)["message"].as_str().unwrap().to_owned();
+        let line = [line, &["--sysroot", machine.root()]].concat();
+        assert_refused(&line, &[&message]);
+    }
+}
+
+/// The first two lines of the text.
+fn beginning(text: &str) -> String {
+    text.split("\n\n").next().unwrap().replace('\n', " ")
+}
+
+#[test]
+fn the_answer_comes_first_and_names_what_is_missing() {
+    let machine = Healthy::new();
+    let text = || text_of(machine.0.path());
+    let all = "idlewise can do everything below on this machine";
+    assert!(beginning(&text()).starts_with(&format!("{all}.")), "{}", text());
+    fs::rename(machine.path(TRACING), machine.path("aside")).unwrap();
+    let missing = "but: record, advise, measure wakes; record --causes (tracefs is not mounted).";
+    assert_eq!(beginning(&text()), format!("{all} {missing}"));
+    // The same advice is given once.
+    assert_eq!(text().matches("-> sudo mount -t tracefs").count(), 1, "{}", text());
+    without_driver(&machine);
+    let said = beginning(&text());
+    assert!(said.contains("things below") && said.contains("no cpuidle driver"), "{said}");
+    assert!(text().lines().count() <= 50, "{}", text());
+}
+
+/// All trees that other commands are tested with, among them containers, virtual machines without a driver, hybrid and
+/// AArch64 machines, POWER and s390.
+#[test]
+fn every_captured_machine_gets_an_answer_that_fits_the_screen() {
+    for name in captured::names() {
+        let machine = CapturedMachine::unpack(&name);
+        let text = text_of(machine.path());
+        let long = text.lines().find(|line| line.chars().count() > WIDTH);
+        assert_eq!(long, None, "{name}");
+        assert!(text.lines().count() <= 64, "{name}: {text}");
+        let document = json(&["doctor", "--json", "--sysroot", machine.path().to_str().unwrap()]);
+        for row in document["rows"].as_array().unwrap() {
+            let is_whole = row["verdict"] == "yes";
+            assert_eq!(row["mend"].is_null(), is_whole, "{name}: {row:#}");
+            assert!(!row["why"].as_str().unwrap().is_empty(), "{name}: {row:#}");
+        }
+        let counts = row(&document, "counts");
+        let has_states = !document["machine"]["tables"].as_array().unwrap().is_empty();
+        // An old kernel's copy lacks a count, and `why` refuses it too.
+        let is_cut = counts["why"].as_str().unwrap().ends_with("cannot be read");
+        assert_eq!(counts["verdict"] == "no", !has_states || is_cut, "{name}: {counts:#}");
+    }
+}
+
+#[test]
+fn machines_of_each_kind_are_described() {
+    let document = |name: &str| {
+        let machine = CapturedMachine::unpack(name);
+        let text = text_of(machine.path());
+        (json(&["doctor", "--json", "--sysroot", machine.path().to_str().unwrap()]), text)
+    };
+    let (hybrid, text) = document("laptop-alder-lake");
+    assert_eq!(hybrid["machine"]["tables"].as_array().unwrap().len(), 1);
+    assert!(text.contains("C10"), "{text}");
+    let (arm, text) = document("arm-server-rejecting");
+    assert_eq!(row(&arm, "counts")["verdict"], "yes");
+    assert!(row(&arm, "modules")["why"].as_str().unwrap().contains("x86-64 only"), "{text}");
+    assert_eq!(row(&arm, "boot")["verdict"], "no");
+    let (guest, text) = document("vm-no-driver");
+    for id in ["counts", "states", "latency", "exit_latency"] {
+        let row = row(&guest, id);
+        assert_eq!(row["why"], "no cpuidle driver is active", "{row:#}");
+    }
+    assert!(text.contains("no cpuidle driver, so no idle states"), "{text}");
+    let (container, _) = document("container");
+    assert_eq!(container["machine"]["driver"], Value::Null);
+    assert!(with_verdict(&container, "no").contains(&"record".to_owned()));
+}
+
+/// A machine that only root may look at, in part.
+#[test]
+fn a_user_is_told_what_works_as_root() {
+    let machine = Healthy::new();
+    machine.put("proc/self/status", NO_CAPABILITIES);
+    let modes = |folder: u32, file: u32| {
+        set_modes(machine.0.path(), 0o755, file);
+        for closed in [TRACING, "sys/kernel/debug"] {
+            fs::set_permissions(machine.path(closed), Permissions::from_mode(folder)).unwrap();
+        }
+        let energy = machine.path("sys/class/powercap/intel-rapl:0/energy_uj");
+        fs::set_permissions(energy, Permissions::from_mode(folder)).unwrap();
+    };
+    modes(0o000, 0o444);
+    let output = as_user(&machine);
+    modes(0o755, 0o644);
+    let output = match output {
+        Ok(output) if output.status.success() => output,
+        // The program or the tree is where nobody else may look.
+        Ok(output) => return println!("no other user may look here: {output:?}"),
+        Err(error) => return println!("no other user may execute the program here: {error}"),
+    };
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    crate::schemas::assert_valid("doctor", &document);
+    assert_eq!(document["is_root"], false);
+    let as_root = with_verdict(&document, "as_root");
+    for id in [
+        "record",
+        "causes",
+        "histogram",
+        "perf",
+        "states",
+        "latency",
+        "machine_latency",
+        "governor",
+        "exit_latency",
+        "energy",
+        "wake_latency",
+        "counters",
+    ] {
+        assert!(as_root.iter().any(|known| known == id), "{id}: {document:#}");
+        assert!(row(&document, id)["mend"].as_str().unwrap().starts_with("sudo "));
+    }
+    assert_eq!(with_verdict(&document, "yes"), ["counts", "boot_settings", "modules", "boot"]);
+    // As root, which these permissions do not stop, all of it works.
+    machine.put("proc/self/status", ALL_CAPABILITIES);
+    assert_eq!(with_verdict(&machine.document(), "yes").len(), 16);
+}
+
+fn as_user(machine: &Healthy) -> std::io::Result<Output> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    command.args(["doctor", "--json", "--sysroot", machine.root()]).current_dir("/");
+    if user() == 0 {
+        command.uid(65534).gid(65534);
+    }
+    command.output()
+}
+
+fn set_modes(path: &Path, folder: u32, file: u32) {
+    let is_folder = path.is_dir();
+    let mode = if is_folder { folder } else { file };
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    if is_folder {
+        fs::read_dir(path)
+            .unwrap()
+            .for_each(|entry| set_modes(&entry.unwrap().path(), folder, file));
+    }
+}
+
+/// Each file and folder, with everything that writing, creating or removing would change.
+fn state(path: &Path) -> Vec<(PathBuf, [i64; 5])> {
+    let found = path.symlink_metadata().unwrap();
+    let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
+    let mut all =
+        vec![(path.to_owned(), [times[0], times[1], times[2], times[3], found.len() as i64])];
+    if found.is_dir() {
+        all.extend(fs::read_dir(path).unwrap().flat_map(|entry| state(&entry.unwrap().path())));
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn nothing_is_changed() {
+    let machine = Healthy::new();
+    for take in [(|_| ()) as fn(&Healthy), |m| m.remove(BENCH), |m| m.remove(TRACING)] {
+        take(&machine);
+        let before = state(machine.0.path());
+        text_of(machine.0.path());
+        machine.document();
+        assert_eq!(state(machine.0.path()), before);
+    }
+    // On the machine that runs this: no mount.
+    let mounts = || fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let before = mounts();
+    let child = Command::new(env!("CARGO_BIN_EXE_idlewise")).args(["doctor", "--json"]).output();
+    let output = child.unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let document = serde_json::from_slice(&output.stdout).unwrap();
+    crate::schemas::assert_valid("doctor", &document);
+    assert_eq!(mounts(), before);
+}
+
+#[test]
+fn a_place_without_a_machine_is_refused() {
+    let empty = folder();
+    let path = empty.path().to_str().unwrap();
+    assert_refused(&["doctor", "--sysroot", path], &["neither proc nor sys is there"]);
+    assert_refused(&["doctor", "--sysroot", "/nowhere"], &["is not a folder"]);
+}
+
+/// A machine that answers anything is still answered in a few lines.
+fn check_hostile(machine: &Healthy, what: &str) {
+    let output = idlewise(&["doctor", "--sysroot", machine.root()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 2)), "{what}: {said}");
+    assert!(!said.contains("panicked") && said.lines().count() <= 1, "{what}: {said}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{what}");
+    assert!(text.len() < 20_000, "{what}: {} bytes", text.len());
+}
+
+fn files(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn rubbish_in_any_file_is_no_panic() {
+    let rubbish: Vec<u8> = (0..8_192).map(|at: u32| (at * 7 % 256) as u8).collect();
+    let machine = Healthy::new();
+    for file in files(machine.0.path()) {
+        // The other CPUs are like the first, and events are only opened.
+        if ["cpu1/", "cpu2/", "cpu3/", "tracing/events/"]
+            .iter()
+            .any(|cpu| file.to_str().unwrap().contains(cpu))
+        {
+            continue;
+        }
+        let good = fs::read(&file).unwrap();
+        fs::write(&file, &rubbish).unwrap();
+        check_hostile(&machine, file.to_str().unwrap());
+        fs::write(&file, good).unwrap();
+    }
+}
+
+#[test]
+fn files_that_are_none_stop_nothing() {
+    type Replace = fn(&Path);
+    let kinds: [(&str, Replace); 6] = [
+        ("empty", |path| fs::write(path, "").unwrap()),
+        ("folder", |path| fs::create_dir(path).unwrap()),
+        ("loop", |path| symlink(path, path).unwrap()),
+        ("endless", |path| symlink("/dev/zero", path).unwrap()),
+        ("escape", |path| symlink("/proc/self/environ", path).unwrap()),
+        ("pipe", |path| {
+            assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+        }),
+    ];
+    for (what, replace) in kinds {
+        let machine = Healthy::new();
+        for file in files(machine.0.path()) {
+            fs::remove_file(&file).unwrap();
+            replace(&file);
+        }
+        check_hostile(&machine, what);
+    }
+}
+
+#[test]
+fn huge_files_and_lists_are_no_burden() {
+    let machine = Healthy::new();
+    // As long as any file may be; it takes no room on the disk.
+    let file = fs::File::create(machine.path("proc/mounts")).unwrap();
+    file.set_len(300 << 20).unwrap();
+    machine.put("proc/cpuinfo", &"flags : fpu\n".repeat(100_000));
+    machine.put("proc/modules", &"x".repeat(1 << 20));
+    check_hostile(&machine, "huge");
+    // 8,192 CPUs, each a hundred times.
+    for list in ["online", "present", "possible"] {
+        machine.put(&format!("{CPU}/{list}"), &"0-8191,".repeat(100));
+    }
+    check_hostile(&machine, "lists");
+    machine.put(&format!("{CPU}/cpuidle/current_driver"), &"\u{1b}[31m🦀".repeat(10_000));
+    machine.put(&format!("{CPU}/cpu0/cpuidle/state1/name"), &"C\u{1b}]0;x\u{7}".repeat(1_000));
+    machine.put(".dockerenv", "");
+    machine.put("run/systemd/container", &"a b ".repeat(100_000));
+    check_hostile(&machine, "names");
+}
