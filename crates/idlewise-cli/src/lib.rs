@@ -42,9 +42,7 @@ pub fn main() -> ExitCode {
     progress::watch();
     let (parsed, renamed) = help::parse(program::arguments());
     if let Some((old, new)) = renamed {
-        say(format_args!(
-            "idlewise: `{old}` is now `{new}`; the old name works until the next release"
-        ));
+        say(format_args!("idlewise: `{old}` is now `{new}`; the old name works until 0.2.0"));
     }
     let outcome = match parsed {
         Ok(help::Cli { command: Some(command) }) => cmd::run(command, help::command),

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 /// A command's old name, and the words that stand for it now.
 pub type Renamed = (&'static str, &'static str);
 
-/// The old names. They work until the next release, for scripts.
+/// The old names. They work until 0.2.0, for scripts.
 pub const RENAMED: &[Renamed] = &[
     ("diff", "replay --compare"),
     ("arena", "replay --rank"),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use crate::thread::{elapsed_ns, futex_wait, futex_wake, pin};
+use crate::thread::{elapsed_ns, futex_wait, futex_wake, pin, set_policy};
 use crate::wake::become_realtime;
 
 /// A wake of a thread.
@@ -106,11 +106,9 @@ pub fn launches(
     })
 }
 
-/// Gives the calling thread the policy that anything else displaces.
+/// Gives the calling thread the policy that anything else displaces. Nobody is refused that.
 fn become_least() {
-    let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: reads the struct. Nobody is refused the lowest policy.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &priority) };
+    set_policy(libc::SCHED_IDLE, 0);
 }
 
 #[cfg(test)]

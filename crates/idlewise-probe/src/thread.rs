@@ -3,6 +3,8 @@
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
+use libc::c_int;
+
 /// Sleeps while the word has this value. It may also return early.
 pub fn futex_wait(word: &AtomicU32, expected: u32) {
     // SAFETY: the word outlives the call; no timeout.
@@ -76,9 +78,29 @@ pub fn pin(cpus: &[usize]) {
     unsafe { libc::sched_setaffinity(0, size_of::<CpuMask>(), set.as_ptr().cast()) };
 }
 
+/// Gives the calling thread a scheduling policy. Returns whether it may have it. By the system call, because musl's function
+/// always fails.
+pub(crate) fn set_policy(policy: c_int, priority: c_int) -> bool {
+    // SAFETY: the kernel reads one number, all that its `struct sched_param` has.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &priority) == 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_has_the_policy_that_it_was_given() {
+        std::thread::spawn(|| {
+            assert!(set_policy(libc::SCHED_IDLE, 0));
+            // SAFETY: numbers only.
+            let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+            assert_eq!(policy, libc::SCHED_IDLE.into());
+            assert!(!set_policy(libc::SCHED_IDLE, 1), "it has one priority, 0");
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn a_thread_is_where_it_was_pinned() {

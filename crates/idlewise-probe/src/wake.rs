@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::thread::{elapsed_ns, futex_wait, futex_wake, pin};
+use crate::thread::{elapsed_ns, futex_wait, futex_wake, pin, set_policy};
 
 /// The wakes of one request.
 #[derive(Clone, Debug, Default)]
@@ -168,9 +168,7 @@ pub fn timer_wakes(target: usize, count: u64, gap: Duration) -> TimerWakes {
 
 /// Gives the calling thread the lowest real-time priority, if it may have one.
 pub(crate) fn become_realtime() -> bool {
-    let priority = libc::sched_param { sched_priority: 1 };
-    // SAFETY: reads the struct.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) == 0 }
+    set_policy(libc::SCHED_FIFO, 1)
 }
 
 /// Lets the calling thread sleep until `end`, and wake up at each interval. Returns how often it woke up.
@@ -199,7 +197,7 @@ fn now_ns() -> u64 {
 
 fn sleep_until(due_ns: u64) {
     let due = libc::timespec {
-        tv_sec: (due_ns / 1_000_000_000) as libc::time_t,
+        tv_sec: (due_ns / 1_000_000_000) as _,
         tv_nsec: (due_ns % 1_000_000_000) as libc::c_long,
     };
     // SAFETY: reads `due`; writes nothing, since the time is absolute.

@@ -18,8 +18,7 @@ fn assert_same((old, new): &table::Renamed, arguments: &[&str]) {
     assert_eq!(before.stdout, now.stdout, "{old} {arguments:?}");
     assert_eq!(before.status, now.status, "{old} {arguments:?}");
     let said = String::from_utf8(before.stderr).unwrap();
-    let expected =
-        format!("idlewise: `{old}` is now `{new}`; the old name works until the next release\n");
+    let expected = format!("idlewise: `{old}` is now `{new}`; the old name works until 0.2.0\n");
     assert_eq!(said, expected + &String::from_utf8(now.stderr).unwrap(), "{old} {arguments:?}");
 }
 

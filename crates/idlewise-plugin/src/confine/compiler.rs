@@ -14,6 +14,7 @@ use landlock::{
     RulesetCreatedAttr, path_beneath_rules,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Resource;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 use super::{limit, without_capabilities};
@@ -95,10 +96,10 @@ pub(crate) fn run(command: &mut Command, place: &Place<'_>, is_confined: bool) -
     let filter = if is_confined { no_sockets() } else { None };
     let restrict = move || {
         for (resource, value) in [
-            (libc::RLIMIT_CORE, 0),
-            (libc::RLIMIT_CPU, CPU_LIMIT_S),
-            (libc::RLIMIT_AS, MEMORY_BYTE_COUNT),
-            (libc::RLIMIT_FSIZE, FILE_BYTE_COUNT),
+            (Resource::Core, 0),
+            (Resource::Cpu, CPU_LIMIT_S),
+            (Resource::As, MEMORY_BYTE_COUNT),
+            (Resource::Fsize, FILE_BYTE_COUNT),
         ] {
             limit(resource, value)?;
         }

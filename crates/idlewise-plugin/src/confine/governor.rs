@@ -20,6 +20,7 @@ use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use rustix::process::Resource;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
@@ -67,7 +68,7 @@ pub(crate) fn loaded() {
 
 /// For any worker: no core files for what is reported, and no orphan if idlewise is killed.
 pub(crate) fn confine_little() -> io::Result<()> {
-    limit(libc::RLIMIT_CORE, 0)?;
+    limit(Resource::Core, 0)?;
     // SAFETY: plain numbers; the handlers are reset to the default.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -96,11 +97,11 @@ pub(crate) fn confine(library: RawFd, writable: &[RawFd], file_byte_count: u64) 
         libc::prctl(libc::PR_SET_DUMPABLE, 0);
     }
     without_capabilities(0)?;
-    limit(libc::RLIMIT_AS, address_space_byte_count() + MEMORY_BYTE_COUNT)?;
-    limit(libc::RLIMIT_STACK, STACK_BYTE_COUNT)?;
-    limit(libc::RLIMIT_NOFILE, OPEN_FILE_COUNT)?;
-    limit(libc::RLIMIT_FSIZE, file_byte_count)?;
-    for resource in [libc::RLIMIT_NPROC, libc::RLIMIT_MEMLOCK, libc::RLIMIT_MSGQUEUE] {
+    limit(Resource::As, address_space_byte_count() + MEMORY_BYTE_COUNT)?;
+    limit(Resource::Stack, STACK_BYTE_COUNT)?;
+    limit(Resource::Nofile, OPEN_FILE_COUNT)?;
+    limit(Resource::Fsize, file_byte_count)?;
+    for resource in [Resource::Nproc, Resource::Memlock, Resource::Msgqueue] {
         limit(resource, 0)?;
     }
     seccompiler::apply_filter(&program).map_err(|error| io::Error::other(error.to_string()))

@@ -6,20 +6,14 @@ pub(crate) mod governor;
 
 use std::io;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// Sets the soft and hard limit of a resource, unless a lower one is set. Async-signal-safe.
-fn limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
-    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is this function's own.
-    if unsafe { libc::getrlimit(resource, &mut now) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let lower =
-        libc::rlimit { rlim_cur: value.min(now.rlim_cur), rlim_max: value.min(now.rlim_max) };
-    // SAFETY: as above.
-    match unsafe { libc::setrlimit(resource, &lower) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+fn limit(resource: Resource, value: u64) -> io::Result<()> {
+    let now = getrlimit(resource);
+    let lower = |now: Option<u64>| Some(now.map_or(value, |now| now.min(value)));
+    setrlimit(resource, Rlimit { current: lower(now.current), maximum: lower(now.maximum) })?;
+    Ok(())
 }
 
 /// Gives up all capabilities of this process except `kept`, one bit each. Async-signal-safe.

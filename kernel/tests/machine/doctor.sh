@@ -1,0 +1,45 @@
+# `idlewise doctor` on real kernels: what it says works does, what it says does not doesn't, and the line that it gives mends it.
+. /machine/tap
+doctor() { idlewise doctor --json > /tmp/doctor.json 2> /tmp/doctor.err; }
+# row FIELD ID: a field of a row; its fields are in alphabetical order, so `id` comes before `mend` and `verdict`
+row() { awk -v id="\"$2\"," -v field="\"$1\":" '$1 == "\"id\":" { on = $2 == id } on && $1 == field { sub(/^ *"[a-z]*": "?/, ""); sub(/"?,?$/, ""); print; exit }' /tmp/doctor.json; }
+# says ID VERDICT
+says() { doctor && [ "$(row verdict "$1")" = "$2" ] || { say "$1: $(row verdict "$1"), not $2: $(row why "$1")"; cat /tmp/doctor.err; return 1; }; }
+# mend ID: does what the row says, as root
+mend() { line=$(row mend "$1"); say "$1: $line"; eval "$(echo "$line" | sed 's/^sudo //')"; }
+as_nobody() { su -s /bin/sh nobody -c "$*" 2>&1; }
+records() { idlewise record -d 1 -o /tmp/doctor.dat > /tmp/said 2>&1; }
+sets() { idlewise set apply --set C6=off > /tmp/said 2>&1 && idlewise set revert > /tmp/said 2>&1; }
+judges() { idlewise why -d 1 > /tmp/said 2>&1; }
+state_of_machine() { cat /proc/modules /proc/mounts $cpus/cpu*/cpuidle/state*/disable $cpus/cpuidle/current_governor; ls /sys/kernel/tracing/instances /run; }
+
+state_of_machine > /tmp/before
+check "doctor: counts are there" says counts yes
+check "doctor: and why has something to say" judges
+check "doctor: a recording is possible" says record yes
+check "doctor: and record makes one" records
+check "doctor: states can be turned off" says states yes
+check "doctor: and set turns one off" sets
+doctor && as_nobody idlewise doctor > /tmp/nobody
+check "doctor: an ordinary user is told what root may" grep -q 'sudo idlewise record' /tmp/nobody
+state_of_machine > /tmp/after
+check "doctor: nothing changed" cmp /tmp/before /tmp/after
+
+umount /sys/kernel/tracing
+check "doctor: no tracefs is told" says record no
+check "doctor: and record fails then" eval '! records'
+check "doctor: its line can be run" mend record
+check "doctor: it mends that" says record yes
+check "doctor: for record too" records
+
+mount -o remount,ro /sys
+check "doctor: a read-only sysfs is told" says states no
+check "doctor: and set fails then" eval '! sets'
+check "doctor: its line can be run there" mend states
+check "doctor: it mends that too" says states yes
+check "doctor: for set too" sets
+mount -o remount,rw /sys
+
+rmmod idlewise_idle
+check "doctor: no driver is told" says counts no
+check "doctor: and why fails then" eval '! judges'
