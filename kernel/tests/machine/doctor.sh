@@ -6,27 +6,37 @@ row() { awk -v id="\"$2\"," -v field="\"$1\":" '$1 == "\"id\":" { on = $2 == id 
 # says ID VERDICT
 says() { doctor && [ "$(row verdict "$1")" = "$2" ] || { say "$1: $(row verdict "$1"), not $2: $(row why "$1")"; cat /tmp/doctor.err; return 1; }; }
 # mend ID: does what the row says, as root
-mend() { line=$(row mend "$1"); say "$1: $line"; eval "$(echo "$line" | sed 's/^sudo //')"; }
+mend() { line=$(row mend "$1"); say "$1: $line"; case "$line" in sudo*|mount*) eval "${line#sudo }" ;; *) return 1 ;; esac; }
 as_nobody() { su -s /bin/sh nobody -c "$*" 2>&1; }
-records() { idlewise record -d 1 -o /tmp/doctor.dat > /tmp/said 2>&1; }
-sets() { idlewise set apply --set C6=off > /tmp/said 2>&1 && idlewise set revert > /tmp/said 2>&1; }
-judges() { idlewise why -d 1 > /tmp/said 2>&1; }
-state_of_machine() { cat /proc/modules /proc/mounts $cpus/cpu*/cpuidle/state*/disable $cpus/cpuidle/current_governor; ls /sys/kernel/tracing/instances /run; }
+# does COMMAND...: the command, and what it said where it fails
+does() { "$@" > /tmp/said 2>&1 || { say "$(tail -n 1 /tmp/said)"; return 1; }; }
+records() { does idlewise record -d 1 -o /tmp/doctor.dat; }
+sets() { does idlewise set apply --set C6=off && does idlewise set revert; }
+judges() { does idlewise why -d 1; }
+state_of_machine() { cat /proc/modules /proc/mounts $cpus/cpu*/cpuidle/state*/disable $cpus/cpuidle/current_governor; ls /run; }
 
-state_of_machine > /tmp/before
 check "doctor: counts are there" says counts yes
 check "doctor: and why has something to say" judges
 check "doctor: a recording is possible" says record yes
 check "doctor: and record makes one" records
 check "doctor: states can be turned off" says states yes
 check "doctor: and set turns one off" sets
+state_of_machine > /tmp/before
 doctor && as_nobody idlewise doctor > /tmp/nobody
 check "doctor: an ordinary user is told what root may" grep -q 'sudo idlewise record' /tmp/nobody
 state_of_machine > /tmp/after
 check "doctor: nothing changed" cmp /tmp/before /tmp/after
 
+# With debugfs mounted, a look into its folder `tracing` would mount tracefs there.
 umount /sys/kernel/tracing
+state_of_machine > /tmp/before
+doctor
+state_of_machine > /tmp/after
+check "doctor: nothing is mounted by a look" cmp /tmp/before /tmp/after
 check "doctor: no tracefs is told" says record no
+umount /sys/kernel/debug
+
+check "doctor: without debugfs too" says record no
 check "doctor: and record fails then" eval '! records'
 check "doctor: its line can be run" mend record
 check "doctor: it mends that" says record yes
