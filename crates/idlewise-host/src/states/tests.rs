@@ -305,7 +305,8 @@ fn what_cannot_be_written_is_found_before_anything_is_changed() {
     let error =
         measure_states(&root, &plan, &owner(), &mut model, &Silent).unwrap_err().to_string();
     assert!(
-        error.contains("cpu3/cpuidle/state2/disable") && error.ends_with("nothing was changed"),
+        error.contains("cpu3/cpuidle/state2/disable")
+            && error.contains("; nothing was changed: run it"),
         "{error}"
     );
     assert_eq!(model.nth, 0);
