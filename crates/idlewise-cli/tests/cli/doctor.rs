@@ -89,8 +89,7 @@ impl Healthy {
         }
         machine.put("proc/self/status", ALL_CAPABILITIES);
         machine.put(WANTS, "");
-        machine.put("bin/perf", "");
-        fs::set_permissions(machine.path("bin/perf"), Permissions::from_mode(0o755)).unwrap();
+        machine.put_perf();
         for folder in [format!("{TRACING}/instances"), "run/systemd/system".to_owned()] {
             fs::create_dir_all(machine.path(&folder)).unwrap();
         }
@@ -99,6 +98,11 @@ impl Healthy {
 
     fn put(&self, name: &str, text: &str) {
         self.0.write(name, text);
+    }
+
+    fn put_perf(&self) {
+        self.put("bin/perf", "");
+        fs::set_permissions(self.path("bin/perf"), Permissions::from_mode(0o755)).unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -305,9 +309,7 @@ fn lacks() -> Vec<Lack> {
             "not in PATH",
             "linux-perf",
             |m| {
-                m.put("bin/perf", "");
-                let mode = Permissions::from_mode(0o755);
-                fs::set_permissions(m.path("bin/perf"), mode).unwrap();
+                m.put_perf();
             },
         ),
         lack(
@@ -516,7 +518,7 @@ fn lacks() -> Vec<Lack> {
             },
             "partly",
             "may not run on two CPUs",
-            "mount -t debugfs",
+            "taskset",
             |m| rename(m, "aside", BENCH),
         ),
         lack(
@@ -709,7 +711,7 @@ fn the_answer_comes_first_and_names_what_is_missing() {
     }
     assert!(text().lines().count() <= 40, "{}", text());
     fs::rename(machine.path(TRACING), machine.path("aside")).unwrap();
-    let missing = "3 not: record, advise, measure wakes; record --causes; perf record, to import \
+    let missing = "3 do not: record, advise, measure wakes; record --causes; perf record, to import \
                    (tracefs is not mounted).";
     let count = if is_whole { 15 } else { 14 };
     let some = format!("{count} of the 18 things below work on this machine{user}; ");
@@ -820,6 +822,7 @@ fn a_user_is_told_what_works_as_root() {
     assert_eq!(with_verdict(&document, "partly"), ["counters"]);
     // As root, which these permissions do not stop, all of it works.
     machine.put("proc/self/status", ALL_CAPABILITIES);
+    machine.put_perf();
     assert_eq!(with_verdict(&machine.document(), "yes").len(), 17);
 }
 
@@ -933,8 +936,7 @@ fn files_without_an_end_are_not_read_to_the_end() {
 }
 
 fn as_user(machine: &Healthy) -> std::io::Result<Output> {
-    let mode = Permissions::from_mode(0o755);
-    fs::set_permissions(machine.path("bin/perf"), mode).unwrap();
+    machine.put_perf();
     for_user(&mut machine.command(&["--json"])).output()
 }
 

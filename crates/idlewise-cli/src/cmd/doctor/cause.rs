@@ -14,6 +14,8 @@ use rustix::io::Errno;
 
 /// How to get the kernel modules.
 pub const GET_MODULES: &str = "install the package idlewise-dkms";
+/// What to do about a process that may not run on all CPUs.
+pub const MORE_CPUS: &str = "allow it more CPUs (taskset, cpuset.cpus)";
 /// How to get rid of a lockdown.
 pub const UNLOCK: &str = "boot without Secure Boot and lockdown=";
 
@@ -152,7 +154,7 @@ impl Asker<'_> {
                 format!("/{top} is mounted read-only, as in containers"),
                 match top {
                     "sys" => "run it on the host, or in a privileged container".to_owned(),
-                    _ => self.as_root(&format!("mount -o remount,rw /{top}")),
+                    _ => format!("make /{top} writable; for a container: --tmpfs /{top}"),
                 },
             );
         }
@@ -351,10 +353,9 @@ impl Explained for StatesError {
             StatesError::OnlyPolls { name, .. } => {
                 SettingsError::OneState { state: name.clone() }.explained(asker)
             }
-            StatesError::NotAllowed { cpu } => Cause::new(
-                format!("this process may not run on CPU {cpu}"),
-                "allow it more CPUs: taskset, or cpuset.cpus of its cgroup",
-            ),
+            StatesError::NotAllowed { cpu } => {
+                Cause::new(format!("this process may not run on CPU {cpu}"), MORE_CPUS)
+            }
             StatesError::NotWritable { path, source, .. } => asker.io(path, source, self),
             _ => Cause::of_message(self),
         }

@@ -147,7 +147,7 @@ fn answer(is_root: bool, rows: &[Row]) -> String {
         let _ = write!(text, "; {} unknown: {}", of(Verdict::Unknown).len(), first.why);
     }
     if !no.is_empty() {
-        let _ = write!(text, "; {} not", no.len());
+        let _ = write!(text, "; {} do{} not", no.len(), if no.len() == 1 { "es" } else { "" });
     }
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in &no {
@@ -176,8 +176,8 @@ impl Surroundings {
         let word = |text: &str| cut(text, WORD_LENGTH_MAX);
         let known = |text: &Option<String>| text.as_deref().map(word);
         let kernel = known(kernel).map(|kernel| format!("Linux {kernel}"));
-        let parts =
-            [known(cpu_model), Some(counted(self.online.len(), "CPU")), known(arch), kernel];
+        let cpus = (!self.online.is_empty()).then(|| counted(self.online.len(), "CPU"));
+        let parts = [known(cpu_model), cpus, known(arch), kernel];
         let mut lines =
             vec![("Machine", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))];
         let guest = known(&self.hypervisor).map(|it| format!("a virtual machine ({it})"));
@@ -186,14 +186,13 @@ impl Surroundings {
         if !around.is_empty() {
             lines.push(("Inside", around.join(", ")));
         }
-        let named = matches!(driver, Some(Driver::Named(_)));
-        let driver = driver.as_ref().filter(|_| named).map(Driver::to_string);
-        let states = match (&driver, governor) {
-            (None, _) => "no cpuidle driver, so no idle states to choose from".to_owned(),
-            (Some(driver), None) => format!("driver {}", word(driver)),
-            (Some(driver), Some(governor)) => {
+        let states = match (driver, governor) {
+            (None, _) => "unknown, because /sys lists no CPUs".to_owned(),
+            (Some(Driver::Named(driver)), None) => format!("driver {}", word(driver)),
+            (Some(Driver::Named(driver)), Some(governor)) => {
                 format!("driver {}, governor {}", word(driver), word(governor))
             }
+            (Some(_), _) => "no cpuidle driver, so no idle states to choose from".to_owned(),
         };
         lines.push(("States", states));
         let tables = &self.note.tables;
@@ -335,4 +334,72 @@ fn document(machine: &Surroundings, is_root: bool, rows: &[Row]) -> Value {
         },
         "rows": rows.iter().map(row).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: &'static str, verdict: Verdict, why: &str) -> Row {
+        let (what, why) = (format!("do {id}"), why.to_owned());
+        let mend = (verdict != Verdict::Yes).then(|| format!("fix {why}"));
+        Row { id, group: "Group", what, verdict, why, mend, message: None }
+    }
+
+    fn machine() -> Surroundings {
+        let root = idlewise_host::Root::at(std::path::Path::new("/nowhere"));
+        Surroundings {
+            note: note(&root, String::new()),
+            online: Vec::new(),
+            cores: CoreKinds::read(&root, &[]),
+            hypervisor: None,
+            container: None,
+        }
+    }
+
+    #[test]
+    fn columns_are_apart_and_narrow_screens_get_a_line_for_each() {
+        let rows =
+            [row("short", Verdict::Yes, "it works"), row("something longer", Verdict::No, "x")];
+        let wide = text(&machine(), true, &rows, 80);
+        assert!(wide.contains("  yes      do short             it works\n"), "{wide}");
+        assert!(wide.contains("  no       do something longer  x\n"), "{wide}");
+        let narrow = text(&machine(), true, &rows, 60);
+        assert!(narrow.contains("  yes      do short\n           it works\n"), "{narrow}");
+        assert!(!wide.contains("0 CPUs") && wide.contains("/sys lists no CPUs"), "{wide}");
+    }
+
+    #[test]
+    fn the_answer_counts_each_row_once() {
+        let rows = |verdicts: &[(Verdict, &str)]| -> Vec<Row> {
+            verdicts.iter().map(|(verdict, why)| row("this", *verdict, why)).collect()
+        };
+        use Verdict::{AsRoot, No, Partly, Unknown, Yes};
+        for (verdicts, expected) in [
+            (&[(Yes, ""), (Yes, "")][..], "All 2 things below work on this machine."),
+            (
+                &[(Yes, ""), (Partly, ""), (AsRoot, ""), (No, "no x"), (Unknown, "/proc is gone")],
+                "1 of the 5 things below work on this machine; 1 in part; 1 may work as root: \
+                 `sudo idlewise doctor`; 1 unknown: /proc is gone; 1 does not: do this (no x).",
+            ),
+            (
+                &[(No, "a"), (No, "b"), (No, "b"), (No, "c")],
+                "0 of the 4 things below work on this machine; 4 do not, 2 of them for one reason: b.",
+            ),
+            (
+                &[(No, "a"), (No, "b"), (No, "c"), (No, "d")],
+                "0 of the 4 things below work on this machine; 4 do not.",
+            ),
+        ] {
+            assert_eq!(answer(true, &rows(verdicts)), expected);
+        }
+        assert!(answer(false, &rows(&[(Yes, "")])).ends_with("on this machine as this user."));
+    }
+
+    #[test]
+    fn words_that_are_longer_than_a_line_are_broken() {
+        assert_eq!(hanging("a bcdefg", 6, 2), "a\n  bcde\n  fg");
+        assert_eq!(cut("abcdef", 6), "abcdef");
+        assert_eq!(cut("abcdefg", 6), "abcde…");
+    }
 }

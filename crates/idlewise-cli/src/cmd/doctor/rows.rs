@@ -26,7 +26,9 @@ use idlewise_report::counted;
 use idlewise_trace::{MachineNote, cause_events, wanted_events};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::cause::{Asker, Cause, Explained, GET_MODULES, Kind, Package, UNLOCK, install};
+use super::cause::{
+    Asker, Cause, Explained, GET_MODULES, Kind, MORE_CPUS, Package, UNLOCK, install,
+};
 
 /// Whether something works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -554,16 +556,17 @@ impl Checks<'_> {
             _ => error.cause(&self.asker),
         };
         if let Some(obstacle) = self.no_module(state).or_else(|| self.unsigned(state)) {
-            cause.mend = obstacle.mend;
-            cause.why = format!("{BENCH}: {}", obstacle.why);
+            (cause.why, cause.mend) = (obstacle.why, obstacle.mend);
         }
         let is_allowed =
             |cpu: &&u16| allowed_cpus(root).is_none_or(|allowed| allowed.contains(*cpu));
-        cause.why = match self.online.iter().filter(is_allowed).count() {
-            0 | 1 => "only timer, from user space: this process may not run on two CPUs".to_owned(),
-            _ => format!("only from user space: {}", cause.why),
-        };
-        Ok(Partly(cause))
+        Ok(Partly(match self.online.iter().filter(is_allowed).count() {
+            0 | 1 => Cause::new(
+                "only timer, from user space: this process may not run on two CPUs",
+                MORE_CPUS,
+            ),
+            _ => Cause { why: format!("only from user space: {}", cause.why), ..cause },
+        }))
     }
 
     fn measure_counters(&self) -> Checked {
