@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Longer than any text of a machine that we read: the interrupts of thousands of CPUs are some ten million bytes.
 const TEXT_BYTE_COUNT_MAX: u64 = 256 << 20;
+/// Longer than any text but that of interrupts: thousands of CPUs are described in some ten million bytes.
+const OTHER_TEXT_BYTE_COUNT_MAX: u64 = 32 << 20;
 /// Longer than any text of sysfs, where a list of CPUs is the longest.
 const SYSFS_TEXT_BYTE_COUNT_MAX: u64 = 1 << 20;
 
@@ -40,9 +42,10 @@ impl Root {
 
     /// Reads a small text file and trims it. `None` if it cannot be read or is empty.
     pub fn text(&self, name: &str) -> Option<String> {
-        let limit = match name.starts_with("sys/") {
-            true => SYSFS_TEXT_BYTE_COUNT_MAX,
-            false => TEXT_BYTE_COUNT_MAX,
+        let limit = match name {
+            "proc/interrupts" => TEXT_BYTE_COUNT_MAX,
+            _ if name.starts_with("sys/") => SYSFS_TEXT_BYTE_COUNT_MAX,
+            _ => OTHER_TEXT_BYTE_COUNT_MAX,
         };
         self.open(name).and_then(|file| read_whole(file, limit)).ok().and_then(|bytes| {
             let text = String::from_utf8_lossy(&bytes).trim().to_owned();

@@ -159,7 +159,7 @@ fn unknown_models_and_small_cores_are_not_asked_for_c0_states() {
         assert!(!names(&plan).contains(&"CPU_CLK_UNHALTED.C02"));
         plan.lacks[0].reason.clone()
     };
-    assert!(reason("143", "134").contains("not known for this model"));
+    assert!(reason("143", "134").contains("not known for this Intel model"));
     assert!(reason(" waitpkg", "").contains("shows no WAITPKG"));
 }
 

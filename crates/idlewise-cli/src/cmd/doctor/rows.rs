@@ -281,7 +281,7 @@ impl Checks<'_> {
     fn other_governor(&self) -> Option<String> {
         let known = self.governors();
         let is_other = |it: &&str| self.note.governor.as_deref() != Some(*it);
-        known.split_whitespace().filter(is_other).next_back().map(str::to_owned)
+        known.split_whitespace().rfind(is_other).map(str::to_owned)
     }
 
     fn governors(&self) -> String {
