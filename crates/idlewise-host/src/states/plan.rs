@@ -182,9 +182,10 @@ impl StatesPlan {
                 .map(|index| held_state(&table, index, limit_ns))
                 .collect();
             if cases.is_empty() {
-                return Err(match table.as_slice() {
-                    [only] => StatesError::OnlyPolls { cpu, name: only.name.clone() },
-                    _ => StatesError::NothingToHold { cpu },
+                // Without a wish, states that are off were left out.
+                return Err(match wishes.states == StateWish::All && table.len() > 1 {
+                    true => StatesError::NothingToHold { cpu },
+                    false => StatesError::OnlyPolls { cpu, name: table[0].name.clone() },
                 });
             }
             let baseline = if polls { Baseline::Polls(0) } else { Baseline::Runs };
