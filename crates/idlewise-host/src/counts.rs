@@ -284,6 +284,12 @@ pub struct Difference {
 }
 
 impl CountsReader {
+    /// Returns how many files a process may have to open that reads the counts of these CPUs.
+    pub fn file_count(root: &Root, cpus: &[u16]) -> u64 {
+        let states = |cpu: &u16| cpuidle::states(root, *cpu).len() as u64;
+        cpus.iter().map(states).sum::<u64>() * FILES_PER_STATE + OTHER_FILE_COUNT
+    }
+
     /// Opens the counters of these CPUs, offline or not. A CPU without states is kept, without states.
     ///
     /// Six files a state stay open. If that needs it, the process's own limit on open files is raised as

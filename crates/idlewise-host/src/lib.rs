@@ -70,7 +70,10 @@ pub use groups::{AlikeCpus, Grouping, groups};
 pub use idlewise_trace::show_cpu_list;
 pub use live::IdleCounters;
 pub use note::{compare as note_changes, latency_limits_ns, note};
-pub use record::{Progress, RecordError, Recording, RecordingSummary, WakeWatch, check_recording};
+pub use record::{
+    Progress, RecordError, Recording, RecordingSummary, WakeWatch, check_event_descriptions,
+    check_recording,
+};
 pub(crate) use root::cpu_is_in;
 pub use root::{CpuListError, Root, parse_cpu_list};
 pub use topology::{Relation, is_virtual_machine, one_of_each_relation};

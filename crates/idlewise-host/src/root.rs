@@ -8,6 +8,10 @@ use std::time::Duration;
 
 /// Longer than any text of a machine that we read: the interrupts of thousands of CPUs are some ten million bytes.
 const TEXT_BYTE_COUNT_MAX: u64 = 256 << 20;
+/// Longer than any text but that of interrupts: thousands of CPUs are described in some ten million bytes.
+const OTHER_TEXT_BYTE_COUNT_MAX: u64 = 32 << 20;
+/// Longer than any text of sysfs, where a list of CPUs is the longest.
+const SYSFS_TEXT_BYTE_COUNT_MAX: u64 = 1 << 20;
 
 const PAGE_BYTE_COUNT: usize = 4096;
 
@@ -38,7 +42,12 @@ impl Root {
 
     /// Reads a small text file and trims it. `None` if it cannot be read or is empty.
     pub fn text(&self, name: &str) -> Option<String> {
-        self.bytes(name).ok().and_then(|bytes| {
+        let limit = match name {
+            "proc/interrupts" => TEXT_BYTE_COUNT_MAX,
+            _ if name.starts_with("sys/") => SYSFS_TEXT_BYTE_COUNT_MAX,
+            _ => OTHER_TEXT_BYTE_COUNT_MAX,
+        };
+        self.open(name).and_then(|file| read_whole(file, limit)).ok().and_then(|bytes| {
             let text = String::from_utf8_lossy(&bytes).trim().to_owned();
             (!text.is_empty()).then_some(text)
         })
@@ -240,6 +249,17 @@ pub(crate) mod tests {
             ErrorKind::FileTooLarge
         );
         assert_eq!(small_number(&open("long")), None);
+    }
+
+    #[test]
+    fn no_file_of_sysfs_is_read_to_a_far_end() {
+        let (folder, root) = machine(&[("sys/huge", "")]);
+        // It takes no room on the disk.
+        let file = File::options().write(true).open(folder.path().join("sys/huge")).unwrap();
+        file.set_len(SYSFS_TEXT_BYTE_COUNT_MAX).unwrap();
+        assert!(root.text("sys/huge").is_some());
+        file.set_len(8 << 30).unwrap();
+        assert_eq!(root.text("sys/huge"), None);
     }
 
     #[test]

@@ -17,21 +17,42 @@ pub enum Capability {
     Bpf = 39,
 }
 
-/// What a process with these capabilities may do.
+/// What a process may do.
 #[derive(Clone, Copy, Debug)]
-pub struct Rights(u64);
+pub struct Rights {
+    /// `None` if the machine does not show them.
+    capabilities: Option<u64>,
+    is_in_user_namespace: bool,
+}
 
 impl Rights {
-    /// Reads them; none if the machine does not show them.
+    /// Reads them.
     pub fn read(root: &Root) -> Self {
+        // The first namespace maps every user to itself.
+        const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
         let status = root.text("proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        Rights(mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
+        let map = root.text("proc/self/uid_map");
+        Rights {
+            capabilities: mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()),
+            is_in_user_namespace: map.is_some_and(|map| !map.split_whitespace().eq(ALL_USERS)),
+        }
     }
 
-    /// Whether it has the capability, or the one that includes it.
+    /// Whether the machine shows them.
+    pub fn are_known(self) -> bool {
+        self.capabilities.is_some()
+    }
+
+    /// Whether root is root only of a user namespace. Its capabilities do not count for what concerns the whole machine.
+    pub fn are_of_user_namespace(self) -> bool {
+        self.is_in_user_namespace
+    }
+
+    /// Whether it has the capability for the whole machine, or the one that includes it.
     pub fn has(self, capability: Capability) -> bool {
-        let is_in = |capability: Capability| self.0 & 1 << capability as u32 != 0;
+        let mask = self.capabilities.filter(|_| !self.is_in_user_namespace).unwrap_or(0);
+        let is_in = |capability: Capability| mask & 1 << capability as u32 != 0;
         let is_included = matches!(capability, Capability::Perfmon | Capability::Bpf);
         is_in(capability) || is_included && is_in(Capability::SysAdmin)
     }
@@ -139,7 +160,22 @@ mod tests {
         let admin = rights("CapEff:\t0000000000200000\n");
         assert!(admin.has(Capability::Perfmon) && !admin.has(Capability::SysModule));
         assert!(!rights("CapEff:\tzz\n").has(Capability::SysAdmin));
-        assert!(!rights("").has(Capability::SysAdmin));
+        assert!(!rights("").has(Capability::SysAdmin) && !rights("").are_known());
+    }
+
+    #[test]
+    fn capabilities_of_a_user_namespace_do_not_count() {
+        let status = ("proc/self/status", "CapEff:\t000001ffffffffff\n");
+        for (map, is_first) in [
+            ("         0          0 4294967295\n", true),
+            ("0 1000 1\n", false),
+            ("0 0 1\n1 100000 65535\n", false),
+            ("rubbish\n", false),
+        ] {
+            let rights = Rights::read(&machine(&[status, ("proc/self/uid_map", map)]).1);
+            assert_eq!(rights.has(Capability::SysAdmin), is_first, "{map}");
+            assert_eq!(rights.are_of_user_namespace(), !is_first, "{map}");
+        }
     }
 
     #[test]

@@ -39,8 +39,8 @@ impl Tracefs {
     /// # Errors
     /// Fails if it is not mounted, the kernel has none, or we have no permission.
     pub fn find(root: &Root) -> Result<Self, RecordError> {
-        let mut names =
-            vec!["sys/kernel/tracing".to_owned(), "sys/kernel/debug/tracing".to_owned()];
+        // Not debugfs's folder `tracing`, unless it is listed: the kernel mounts tracefs when somebody looks there.
+        let mut names = vec!["sys/kernel/tracing".to_owned()];
         let mounts = root.text("proc/mounts").unwrap_or_default();
         names.extend(mounts.lines().filter_map(|line| {
             let mut words = line.split(' ').skip(1);
@@ -247,4 +247,26 @@ fn make(instances: &Path) -> io::Result<(PathBuf, File)> {
         }
     }
     unreachable!("names don't run out")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::tests::machine;
+
+    #[test]
+    fn the_folder_of_debugfs_is_left_alone_unless_tracefs_is_mounted_there() {
+        let find = |mounts: &str| {
+            let (_folder, root) = machine(&[
+                ("sys/kernel/debug/tracing/instances/none", ""),
+                ("proc/filesystems", "nodev\ttracefs\n"),
+                ("proc/mounts", mounts),
+            ]);
+            Tracefs::find(&root).map(|found| found.name)
+        };
+        let debugfs = "debugfs /sys/kernel/debug debugfs rw 0 0\n";
+        assert!(matches!(find(debugfs), Err(RecordError::NotMounted)));
+        let both = format!("{debugfs}tracefs /sys/kernel/debug/tracing tracefs rw 0 0\n");
+        assert_eq!(find(&both).unwrap(), "sys/kernel/debug/tracing");
+    }
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use idlewise_trace::TEXT_BYTE_COUNT_MAX;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::INCLUDE;
 use crate::cache::{Cache, LIBRARY_BYTE_COUNT_MAX, cache_folder};
@@ -63,6 +64,10 @@ pub struct Compiler {
     confinement: Confinement,
 }
 
+fn may_access(path: &Path, access: Access) -> bool {
+    accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
+}
+
 impl Compiler {
     /// Returns the compiler that `$CC` names, or `cc`, confined.
     pub fn system() -> Self {
@@ -101,7 +106,15 @@ impl Compiler {
 
     /// Returns where the compiler is, without starting it; `None` if it is not installed.
     pub fn place(&self) -> Option<PathBuf> {
-        self.command.split_whitespace().next().and_then(compiler::place_of)
+        let program = self.command.split_whitespace().next().and_then(compiler::place_of);
+        program.filter(|path| path.is_file() && may_access(path, Access::EXEC_OK))
+    }
+
+    /// Returns the folder for temporary files, and whether this process may create files in it.
+    pub fn temporary_folder(&self) -> (PathBuf, bool) {
+        let folder = env::temp_dir();
+        let is_usable = folder.is_dir() && may_access(&folder, Access::WRITE_OK | Access::EXEC_OK);
+        (folder, is_usable)
     }
 
     /// Returns the compiler's command.

@@ -294,9 +294,9 @@ impl CounterPlan {
                 }
             }
             (Some("GenuineIntel"), ..) if has_flag => {
-                Some("the event's code is not known for this model of Intel's".to_owned())
+                Some("the event's code is not known for this Intel model".to_owned())
             }
-            _ => Some("only processors of Intel's with WAITPKG (UMWAIT) count it".to_owned()),
+            _ => Some("only Intel processors with WAITPKG (UMWAIT) count it".to_owned()),
         };
         // Where cores differ, the large ones have a unit of their own.
         let name = ["cpu_core", "cpu"].into_iter().find(|name| Pmu::read(root, name).is_some());

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 pub use error::IpiError;
 pub use forced::can_force;
-pub(crate) use plan::allowed_cpus;
+pub use plan::allowed_cpus;
 pub use plan::{MeasurementPlan, State, StateWish, Target, Waker, Wishes};
 pub use samples::{
     ProxySamples, Sample, Samples, SamplesError, StateSample, StateSamples, TimerSamples,

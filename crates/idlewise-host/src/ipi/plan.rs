@@ -140,7 +140,7 @@ impl MeasurementPlan {
 }
 
 /// The CPUs that this process may run on.
-pub(crate) fn allowed_cpus(root: &Root) -> Option<Vec<u16>> {
+pub fn allowed_cpus(root: &Root) -> Option<Vec<u16>> {
     let status = root.text("proc/self/status")?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     Some(crate::root::cpu_list(list))

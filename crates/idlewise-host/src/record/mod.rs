@@ -281,6 +281,14 @@ pub fn check_recording(
     Ok(lacking)
 }
 
+/// Fails if this process may not read the descriptions of events, as `perf record` does.
+///
+/// # Errors
+/// Fails like [`Recording::start`].
+pub fn check_event_descriptions(root: &Root) -> Result<(), RecordError> {
+    Tracefs::find(root)?.check_event(root, "power/cpu_idle")
+}
+
 /// A size for each CPU's buffer that holds a second of a busy CPU's events and is small compared
 /// with the machine's memory.
 fn suitable_buffer_kb(root: &Root, cpu_count: usize) -> u64 {

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use super::error::file_error;
 use super::holder::{self, Holding};
 use super::journal::{
-    Journal, Lasts, RunFolder, Session, Slot, check_folder, check_rights, now_ns,
+    Journal, Lasts, RunFolder, Session, Slot, check_journal, check_rights, now_ns,
 };
 use super::others::named_writers;
 use super::process::Process;
@@ -147,8 +147,7 @@ pub struct Reverted {
 pub fn planned(root: &Root, settings: &[Setting]) -> Result<Vec<Change>, SettingsError> {
     check_rights(root)?;
     let wishes = wishes(root, settings)?;
-    check_folder(root)?;
-    let (journal, _) = Journal::read(root)?;
+    let journal = check_journal(root)?;
     check_contradictions(&journal, &wishes, settings)?;
     let mut changes = Vec::new();
     for (file, value) in &wishes.files {
@@ -166,9 +165,7 @@ pub fn planned(root: &Root, settings: &[Setting]) -> Result<Vec<Change>, Setting
 pub fn obstacle(root: &Root, settings: &[Setting]) -> Option<SettingsError> {
     let check = || {
         let wishes = wishes(root, settings)?;
-        check_folder(root)?;
-        let (journal, _) = Journal::read(root)?;
-        check_rights(root)?;
+        let journal = check_journal(root)?;
         check_contradictions(&journal, &wishes, settings)
     };
     check().err()

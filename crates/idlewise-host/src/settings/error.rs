@@ -118,7 +118,7 @@ pub enum SettingsError {
         source: io::Error,
     },
     /// A folder or a file that only root may own.
-    #[error("{}: it is not root's alone; nothing is changed: look who made it, then remove it", path.display())]
+    #[error("{}: others than root can write to it; nothing is changed: look who made it, then remove it", path.display())]
     Planted {
         /// The folder or file.
         path: PathBuf,
@@ -186,7 +186,7 @@ fn advice(source: &io::Error) -> &'static str {
     match source.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::ROFS) => {
             "it is mounted read-only, as in containers: run idlewise on the host, or in a container that \
-             may write to /sys (--privileged)"
+             may write there (--privileged)"
         }
         Some(Errno::ACCESS | Errno::PERM) => "run it as root, on the host if this is a container",
         Some(Errno::NOSPC) => "/run is full: make room there",

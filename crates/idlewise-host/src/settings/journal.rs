@@ -328,8 +328,15 @@ pub(super) fn check_rights(root: &Root) -> Result<(), SettingsError> {
     }
 }
 
+/// Reads the journal. Fails if this process may not change settings, or could not write the journal. Creates nothing.
+pub(super) fn check_journal(root: &Root) -> Result<Journal, SettingsError> {
+    check_rights(root)?;
+    check_folder(root)?;
+    Ok(Journal::read(root)?.0)
+}
+
 /// Fails if the journal could not be written. Creates nothing.
-pub(super) fn check_folder(root: &Root) -> Result<(), SettingsError> {
+fn check_folder(root: &Root) -> Result<(), SettingsError> {
     let fail = |name: &str, source: Errno| file_error(root, name, source.into());
     // A missing folder is created in the one above.
     for name in [FOLDER, "run", ""] {
@@ -350,9 +357,11 @@ pub(super) fn check_folder(root: &Root) -> Result<(), SettingsError> {
 fn check_owner(root: &Root, folder: &OwnedFd, name: &str) -> Result<(), SettingsError> {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     let stat = fstat(folder).map_err(|source| file_error(root, name, source.into()))?;
-    match stat.st_uid == geteuid().as_raw() && stat.st_mode & WRITABLE_BY_OTHERS == 0 {
-        true => Ok(()),
-        false => Err(SettingsError::Planted { path: root.path(name) }),
+    let is_closed = stat.st_mode & WRITABLE_BY_OTHERS == 0;
+    match stat.st_uid {
+        owner if is_closed && owner == geteuid().as_raw() => Ok(()),
+        0 if is_closed => Err(SettingsError::NotRoot),
+        _ => Err(SettingsError::Planted { path: root.path(name) }),
     }
 }
 

@@ -317,7 +317,7 @@ fn only_root_may_own_the_folder_of_the_journal() {
     let folder = machine.0.path().join("run/idlewise");
     fs::create_dir_all(&folder).unwrap();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(machine.refused("C6=off").contains("not root's alone"));
+    assert!(machine.refused("C6=off").contains("others than root can write"));
     fs::remove_dir(&folder).unwrap();
     let elsewhere = machine.0.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();

@@ -70,7 +70,7 @@ pub enum StatesError {
         cpu: u16,
     },
     /// A setting cannot be changed.
-    #[error("{}: {source}; {}, so nothing was changed", path.display(), advice)]
+    #[error("{}: {source}; nothing was changed: {advice}", path.display())]
     NotWritable {
         /// The file.
         path: PathBuf,
@@ -91,10 +91,10 @@ impl StatesError {
 
     pub(super) fn not_writable(path: PathBuf, source: io::Error) -> Self {
         let advice = match source.kind() {
-            ErrorKind::PermissionDenied => "idle states are held by root only: run it as root",
-            ErrorKind::NotFound => "a CPU went offline or the driver changed: run it again",
+            ErrorKind::PermissionDenied => "run it as root, who alone can hold idle states",
+            ErrorKind::NotFound => "run it again, a CPU went offline or the driver changed",
             _ if source.raw_os_error() == Some(Errno::ROFS.raw_os_error()) => {
-                "sysfs is read-only, as in containers: run it on the host"
+                "run it on the host, because sysfs is read-only here, as in containers"
             }
             _ => "idle states cannot be held here",
         };

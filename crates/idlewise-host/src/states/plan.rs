@@ -11,6 +11,7 @@ use crate::ipi::{
     IpiError, MeasurementPlan, StateWish, Waker, Wishes, allowed_cpus, module_absence,
 };
 use crate::note::latency_limits_ns;
+use crate::settings::check_rights_and_journal;
 use crate::{CoreKinds, Relation, Root};
 
 /// A CPU is left alone at least so long before it is woken.
@@ -144,7 +145,10 @@ impl StatesPlan {
             false => wishes.targets.clone(),
         };
         if targets.is_empty() {
-            return Err(IpiError::OneCpu { cpu: source }.into());
+            return Err(match online.iter().find(|cpu| **cpu != source) {
+                Some(&cpu) => StatesError::NotAllowed { cpu },
+                None => IpiError::OneCpu { cpu: source }.into(),
+            });
         }
         let planned = MeasurementPlan::new(
             root,
@@ -178,7 +182,11 @@ impl StatesPlan {
                 .map(|index| held_state(&table, index, limit_ns))
                 .collect();
             if cases.is_empty() {
-                return Err(StatesError::OnlyPolls { cpu, name: table[0].name.clone() });
+                // Without a wish, states that are off were left out.
+                return Err(match wishes.states == StateWish::All && table.len() > 1 {
+                    true => StatesError::NothingToHold { cpu },
+                    false => StatesError::OnlyPolls { cpu, name: table[0].name.clone() },
+                });
             }
             let baseline = if polls { Baseline::Polls(0) } else { Baseline::Runs };
             let siblings = siblings(root, cpu, &online, source);
@@ -242,7 +250,7 @@ pub(super) fn check_writable(root: &Root, files: &[String]) -> Result<(), States
             return Err(StatesError::not_writable(root.path(name), source));
         }
     }
-    Ok(())
+    check_rights_and_journal(root).map_err(|error| IpiError::Settings(error).into())
 }
 
 /// The module compares with a polling CPU only: to wake a CPU that runs something, it would have to interrupt it.

@@ -305,7 +305,8 @@ fn what_cannot_be_written_is_found_before_anything_is_changed() {
     let error =
         measure_states(&root, &plan, &owner(), &mut model, &Silent).unwrap_err().to_string();
     assert!(
-        error.contains("cpu3/cpuidle/state2/disable") && error.ends_with("nothing was changed"),
+        error.contains("cpu3/cpuidle/state2/disable")
+            && error.contains("; nothing was changed: run it"),
         "{error}"
     );
     assert_eq!(model.nth, 0);
@@ -493,4 +494,34 @@ fn without_counters_nothing_is_changed() {
         measure_energy(&root, &plan, &owner(), &mut Package { model, energy_uj: 0.0 }, &Silent)
             .unwrap_err();
     assert!(error.to_string().contains("no RAPL"), "{error}");
+}
+
+#[test]
+fn what_keeps_a_plan_from_being_made_is_named() {
+    let (_folder, root) = tree();
+    let error = || StatesPlan::new(&root, &wishes(1)).unwrap_err();
+    fs::write(root.path("proc/self/status"), "Cpus_allowed_list:\t2\n").unwrap();
+    assert!(matches!(error(), StatesError::NotAllowed { cpu: 0 }), "{}", error());
+    fs::write(root.path("proc/self/status"), "Cpus_allowed_list:\t0-3\n").unwrap();
+    let off = |cpu, index| fs::write(root.path(&disable_file(cpu, index)), "1\n").unwrap();
+    (0..4).for_each(|cpu| [1, 2].into_iter().for_each(|index| off(cpu, index)));
+    assert!(matches!(error(), StatesError::NothingToHold { .. }), "{}", error());
+    for (cpu, index) in (0..4).flat_map(|cpu| [1, 2].map(|index| (cpu, index))) {
+        fs::remove_dir_all(root.path(&state_folder(cpu, index))).unwrap();
+    }
+    assert!(matches!(error(), StatesError::OnlyPolls { .. }), "{}", error());
+}
+
+#[test]
+fn a_journal_that_others_could_write_is_found_before_anything_is_changed() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let (_folder, root) = tree();
+    let plan = StatesPlan::new(&root, &wishes(1)).unwrap();
+    plan.check_writable(&root).unwrap();
+    let folder = root.path("run/idlewise");
+    fs::create_dir_all(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let error = plan.check_writable(&root).unwrap_err().to_string();
+    assert!(error.contains("run/idlewise: others than root can write to it"), "{error}");
 }

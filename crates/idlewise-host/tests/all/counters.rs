@@ -99,7 +99,7 @@ fn an_epyc_has_no_idle_states_of_cores_and_says_so() {
     has(["SMI", "the unit msr does not count it"]);
     has(["idle states that cores were in", "no cstate_core: AMD's processors do not count it"]);
     has(["idle states that packages were in", "no cstate_pkg: AMD's"]);
-    has(["C0.2", "only processors of Intel's with WAITPKG"]);
+    has(["C0.2", "only Intel processors with WAITPKG"]);
     assert_eq!(lacks.len(), 4);
 }
 
@@ -159,7 +159,7 @@ fn unknown_models_and_small_cores_are_not_asked_for_c0_states() {
         assert!(!names(&plan).contains(&"CPU_CLK_UNHALTED.C02"));
         plan.lacks[0].reason.clone()
     };
-    assert!(reason("143", "134").contains("not known for this model"));
+    assert!(reason("143", "134").contains("not known for this Intel model"));
     assert!(reason(" waitpkg", "").contains("shows no WAITPKG"));
 }
 

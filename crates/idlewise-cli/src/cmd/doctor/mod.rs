@@ -1,9 +1,9 @@
-//! `idlewise doctor`: what idlewise can do on this machine, and what mends the rest.
+//! `idlewise doctor`: what idlewise can do on this machine, and how to fix the rest.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `rows.rs` | the capabilities, and how each is found out |
-//! | `cause.rs` | from a command's error to a few words and what mends it |
+//! | `cause.rs` | from a command's error to a few words and how to fix it |
 //!
 //! It only reads. What cannot be known without trying is not tried.
 
@@ -23,7 +23,7 @@ use idlewise_trace::{Driver, MachineNote, cpus_in_words};
 use serde_json::{Value, json};
 
 use self::cause::Asker;
-use self::rows::{Checks, Row, Verdict, short};
+use self::rows::{Checks, Row, SYSTEM_FILES, Verdict, can_list, short};
 use crate::error::{Failure, Result};
 use crate::screen;
 use crate::sysroot::root;
@@ -35,12 +35,16 @@ const SCHEMA: u32 = 1;
 const NAMED_COUNT_MAX: usize = 3;
 /// So many kinds of CPUs are shown.
 const KIND_COUNT_MAX: usize = 4;
-/// Where what was found begins.
-const FOUND_AT: usize = 41;
+/// Where the name of a capability begins.
+const WHAT_AT: usize = 11;
+/// Below this width, what was found has lines of its own.
+const ONE_LINE_WIDTH_MIN: usize = 70;
 /// Where what describes the machine begins.
 const MACHINE_AT: usize = 11;
-/// The longest words of a machine, such as its model, that are shown.
-const WORD_LENGTH_MAX: usize = 80;
+/// The longest texts of a machine, such as its model, that are shown.
+const WORD_LENGTH_MAX: usize = 60;
+/// The longest names of states that are shown.
+const NAME_LENGTH_MAX: usize = 24;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,14 +57,14 @@ Examples:
   # For a program: what does not work
   idlewise doctor --json | jq -r '.rows[] | select(.verdict == \"no\") | .id'
 
-Each row asks the code of the commands that it names. `as root` means that this user may not; only \
+Most rows run the checks of the commands that they name. `as root` means that this user may not; only \
 root sees whether something else is missing. Nothing is changed, loaded or mounted. What cannot be \
 known without that is not tried: record --histogram loads programs into the kernel, so its row says \
 only whether the kernel offers it and this process may.
 
 Exit status: 0, whatever works; 2 if neither /proc nor /sys can be read.";
 
-/// Say what idlewise can do on this machine, and what would make the rest work
+/// Say what works on this machine, and how to fix the rest
 ///
 /// Changes nothing. The result differs for root and for other users.
 #[derive(clap::Args)]
@@ -88,9 +92,7 @@ impl Doctor {
     /// Examines the machine and prints what it found.
     pub fn run(self) -> Result<ExitCode> {
         let root = root(self.sysroot.as_deref())?;
-        let can_read =
-            |folder: &str| root.path(folder).read_dir().is_ok_and(|mut it| it.next().is_some());
-        if !can_read("proc") && !can_read("sys") {
+        if !can_list(&root, "proc") && !can_list(&root, "sys") {
             return Err(Failure::new(format_args!(
                 "{}: neither proc nor sys is there; mount them, or name the folder that has them by --sysroot",
                 screen::name(&root.path(""))
@@ -116,7 +118,7 @@ impl Doctor {
             true => out.json(SCHEMA, &document(&machine, asker.is_root, &rows))?,
             false => {
                 let width = TextStyle::for_stdout().width;
-                out.write_all(text(&machine, &rows, width).as_bytes())?;
+                out.write_all(text(&machine, asker.is_root, &rows, width).as_bytes())?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -124,62 +126,58 @@ impl Doctor {
 }
 
 /// The answer to whether all works, in a sentence or two.
-fn answer(rows: &[Row]) -> String {
+fn answer(is_root: bool, rows: &[Row]) -> String {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.id != SYSTEM_FILES).collect();
     let of =
         |verdict: Verdict| rows.iter().filter(|row| row.verdict == verdict).collect::<Vec<_>>();
     let (no, partly, as_root) = (of(Verdict::No), of(Verdict::Partly), of(Verdict::AsRoot));
+    let (total, works) = (rows.len(), of(Verdict::Yes).len());
+    let whom = if is_root { "" } else { " as this user" };
+    if works == total {
+        return format!("All {total} things below work on this machine{whom}.");
+    }
+    let mut text = format!("{works} of the {total} things below work on this machine{whom}");
+    if !partly.is_empty() {
+        let _ = write!(text, "; {} in part", partly.len());
+    }
+    if !as_root.is_empty() {
+        let _ = write!(text, "; {} may work as root: `sudo idlewise doctor`", as_root.len());
+    }
+    if let [first, ..] = of(Verdict::Unknown).as_slice() {
+        let _ = write!(text, "; {} unknown: {}", of(Verdict::Unknown).len(), first.why);
+    }
+    if !no.is_empty() {
+        let _ = write!(text, "; {} do{} not", no.len(), if no.len() == 1 { "es" } else { "" });
+    }
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in &no {
         match reasons.iter_mut().find(|(why, _)| *why == row.why) {
-            Some((_, whats)) => whats.push(row.what),
-            None => reasons.push((&row.why, vec![row.what])),
+            Some((_, whats)) => whats.push(&row.what),
+            None => reasons.push((&row.why, vec![&row.what])),
         }
     }
-    let named = |(why, whats): &(&str, Vec<&str>)| format!("{} ({why})", whats.join("; "));
-    let mut text = match no.len() {
-        0 => "idlewise can do everything below on this machine".to_owned(),
-        count if count <= NAMED_COUNT_MAX => {
-            let named: Vec<String> = reasons.iter().map(named).collect();
-            format!("idlewise can do everything below on this machine but: {}", named.join(", "))
+    match reasons.iter().max_by_key(|(_, whats)| whats.len()) {
+        Some(_) if no.len() <= NAMED_COUNT_MAX => {
+            let named = |(why, whats): &(&str, Vec<&str>)| format!("{} ({why})", whats.join("; "));
+            let _ = write!(text, ": {}", reasons.iter().map(named).collect::<Vec<_>>().join("; "));
         }
-        count => {
-            let main = reasons.iter().max_by_key(|(_, whats)| whats.len());
-            let (why, whats) = main.cloned().unwrap_or_default();
-            format!(
-                "idlewise can do {} of the {} things below on this machine; the main obstacle, for {}: {why}",
-                rows.len() - count,
-                rows.len(),
-                whats.len(),
-            )
+        Some((why, whats)) if whats.len() > 1 => {
+            let _ = write!(text, ", {} of them for one reason: {why}", whats.len());
         }
-    };
-    text.push('.');
-    match partly.as_slice() {
-        [] => {}
-        some if some.len() <= NAMED_COUNT_MAX => {
-            let whats: Vec<&str> = some.iter().map(|row| row.what).collect();
-            let _ = write!(text, " Only in part: {}.", whats.join("; "));
-        }
-        many => {
-            let _ = write!(text, " {} of them only in part.", many.len());
-        }
+        _ => {}
     }
-    if !as_root.is_empty() {
-        let count = as_root.len();
-        let _ = write!(text, " {count} of them only as root: `sudo idlewise doctor` checks these.");
-    }
-    text
+    text + "."
 }
 
 impl Surroundings {
     /// What to show of the machine: a heading, and a line.
     fn lines(&self) -> Vec<(&'static str, String)> {
         let MachineNote { cpu_model, arch, kernel, driver, governor, .. } = &self.note;
-        let word = |text: &str| -> String { text.chars().take(WORD_LENGTH_MAX).collect() };
+        let word = |text: &str| cut(text, WORD_LENGTH_MAX);
         let known = |text: &Option<String>| text.as_deref().map(word);
         let kernel = known(kernel).map(|kernel| format!("Linux {kernel}"));
-        let parts =
-            [known(cpu_model), Some(counted(self.online.len(), "CPU")), known(arch), kernel];
+        let cpus = (!self.online.is_empty()).then(|| counted(self.online.len(), "CPU"));
+        let parts = [known(cpu_model), cpus, known(arch), kernel];
         let mut lines =
             vec![("Machine", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))];
         let guest = known(&self.hypervisor).map(|it| format!("a virtual machine ({it})"));
@@ -188,22 +186,20 @@ impl Surroundings {
         if !around.is_empty() {
             lines.push(("Inside", around.join(", ")));
         }
-        let named = matches!(driver, Some(Driver::Named(_)));
-        let driver = driver.as_ref().filter(|_| named).map(Driver::to_string);
-        let states = match (&driver, governor) {
-            (None, _) => "no cpuidle driver, so no idle states to choose from".to_owned(),
-            (Some(driver), None) => format!("driver {}", word(driver)),
-            (Some(driver), Some(governor)) => {
+        let states = match (driver, governor) {
+            (None, _) => "unknown, because /sys lists no CPUs".to_owned(),
+            (Some(Driver::Named(driver)), None) => format!("driver {}", word(driver)),
+            (Some(Driver::Named(driver)), Some(governor)) => {
                 format!("driver {}, governor {}", word(driver), word(governor))
             }
+            (Some(_), _) => "no cpuidle driver, so no idle states to choose from".to_owned(),
         };
         lines.push(("States", states));
         let tables = &self.note.tables;
         for table in tables.iter().take(KIND_COUNT_MAX) {
-            let state = |state: &idlewise_machine::MachineState| match state.is_disabled_by_default
-            {
-                true => format!("{} (off)", state.name),
-                false => state.name.clone(),
+            let state = |state: &idlewise_machine::MachineState| {
+                let name = cut(&state.name, NAME_LENGTH_MAX);
+                if state.is_disabled_by_default { format!("{name} (off)") } else { name }
             };
             let states: Vec<String> = table.machine.states.iter().map(state).collect();
             let kind = table.cpus.first().and_then(|&cpu| self.cores.of(cpu));
@@ -235,17 +231,20 @@ impl Surroundings {
     }
 }
 
-fn text(machine: &Surroundings, rows: &[Row], width: usize) -> String {
-    let mut text = format!("{}\n\n", wrap(&answer(rows), width, 0));
+fn text(machine: &Surroundings, is_root: bool, rows: &[Row], width: usize) -> String {
+    let mut text = format!("{}\n\n", hanging(&answer(is_root, rows), width, 0));
     let mut last = "";
     for (head, line) in machine.lines() {
         let head = if head == last { "" } else { head };
-        let _ = writeln!(text, "{head:MACHINE_AT$}{}", hanging(&line, width, MACHINE_AT));
+        let _ = writeln!(text, "{head:MACHINE_AT$}{}", hanging(&short(&line), width, MACHINE_AT));
         last = head;
     }
+    let longest = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
+    let is_wide = width >= ONE_LINE_WIDTH_MIN;
+    let found_at = if is_wide { WHAT_AT + longest + 2 } else { WHAT_AT };
     let mut group = "";
     let mut said: Option<&str> = None;
-    for row in rows {
+    for (at, row) in rows.iter().enumerate() {
         if row.group != group {
             (group, said) = (row.group, None);
             let _ = writeln!(text, "\n{group}");
@@ -253,20 +252,45 @@ fn text(machine: &Surroundings, rows: &[Row], width: usize) -> String {
         let head = format!("  {:9}{}", row.verdict.as_str(), row.what);
         let mend = row.mend.as_deref();
         let found = mend.filter(|_| row.verdict == Verdict::AsRoot).unwrap_or(&row.why);
-        let _ = writeln!(text, "{head:FOUND_AT$}{}", hanging(found, width, FOUND_AT));
-        let mend = mend.filter(|mend| row.verdict != Verdict::AsRoot && said != Some(mend));
-        if let Some(mend) = mend {
-            let _ = writeln!(text, "{:FOUND_AT$}-> {}", "", hanging(mend, width, FOUND_AT + 3));
+        let found = hanging(found, width, found_at);
+        let _ = match is_wide {
+            true => writeln!(text, "{head:found_at$}{found}"),
+            false => writeln!(text, "{head}\n{:found_at$}{found}", ""),
+        };
+        // What all unknown rows wait for is said once.
+        let is_known = row.verdict == Verdict::Unknown
+            && rows[..at].iter().any(|other| other.mend == row.mend);
+        let is_known = is_known || row.verdict == Verdict::AsRoot || said == mend;
+        if let Some(mend) = mend.filter(|_| !is_known) {
+            let _ = writeln!(text, "{:found_at$}-> {}", "", hanging(mend, width, found_at + 3));
             said = Some(mend);
         }
     }
     text
 }
 
-/// Text that begins at a column, without that column's spaces in the first line.
+/// The beginning of a text that is too long.
+fn cut(text: &str, length_max: usize) -> String {
+    match text.chars().count() > length_max {
+        true => text.chars().take(length_max - 1).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
+}
+
+/// Text that begins at a column, without that column's spaces in the first line. Words that are longer than a line are
+/// broken.
 fn hanging(text: &str, width: usize, column: usize) -> String {
-    let lines = wrap(&short(text), width.saturating_sub(column), 0);
-    lines.replace('\n', &format!("\n{:column$}", ""))
+    let width = width.saturating_sub(column).max(1);
+    let mut broken = String::new();
+    for word in text.split_whitespace() {
+        for (at, letter) in word.chars().enumerate() {
+            if at % width == 0 {
+                broken.push(' ');
+            }
+            broken.push(letter);
+        }
+    }
+    wrap(&broken, width, 0).replace('\n', &format!("\n{:column$}", ""))
 }
 
 fn document(machine: &Surroundings, is_root: bool, rows: &[Row]) -> Value {
@@ -294,7 +318,7 @@ fn document(machine: &Surroundings, is_root: bool, rows: &[Row]) -> Value {
         })
     };
     json!({
-        "answer": answer(rows),
+        "answer": answer(is_root, rows),
         "is_root": is_root,
         "machine": {
             "cpu_model": cpu_model,
@@ -310,4 +334,72 @@ fn document(machine: &Surroundings, is_root: bool, rows: &[Row]) -> Value {
         },
         "rows": rows.iter().map(row).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: &'static str, verdict: Verdict, why: &str) -> Row {
+        let (what, why) = (format!("do {id}"), why.to_owned());
+        let mend = (verdict != Verdict::Yes).then(|| format!("fix {why}"));
+        Row { id, group: "Group", what, verdict, why, mend, message: None }
+    }
+
+    fn machine() -> Surroundings {
+        let root = idlewise_host::Root::at(std::path::Path::new("/nowhere"));
+        Surroundings {
+            note: note(&root, String::new()),
+            online: Vec::new(),
+            cores: CoreKinds::read(&root, &[]),
+            hypervisor: None,
+            container: None,
+        }
+    }
+
+    #[test]
+    fn columns_are_apart_and_narrow_screens_get_a_line_for_each() {
+        let rows =
+            [row("short", Verdict::Yes, "it works"), row("something longer", Verdict::No, "x")];
+        let wide = text(&machine(), true, &rows, 80);
+        assert!(wide.contains("  yes      do short             it works\n"), "{wide}");
+        assert!(wide.contains("  no       do something longer  x\n"), "{wide}");
+        let narrow = text(&machine(), true, &rows, 60);
+        assert!(narrow.contains("  yes      do short\n           it works\n"), "{narrow}");
+        assert!(!wide.contains("0 CPUs") && wide.contains("/sys lists no CPUs"), "{wide}");
+    }
+
+    #[test]
+    fn the_answer_counts_each_row_once() {
+        let rows = |verdicts: &[(Verdict, &str)]| -> Vec<Row> {
+            verdicts.iter().map(|(verdict, why)| row("this", *verdict, why)).collect()
+        };
+        use Verdict::{AsRoot, No, Partly, Unknown, Yes};
+        for (verdicts, expected) in [
+            (&[(Yes, ""), (Yes, "")][..], "All 2 things below work on this machine."),
+            (
+                &[(Yes, ""), (Partly, ""), (AsRoot, ""), (No, "no x"), (Unknown, "/proc is gone")],
+                "1 of the 5 things below work on this machine; 1 in part; 1 may work as root: \
+                 `sudo idlewise doctor`; 1 unknown: /proc is gone; 1 does not: do this (no x).",
+            ),
+            (
+                &[(No, "a"), (No, "b"), (No, "b"), (No, "c")],
+                "0 of the 4 things below work on this machine; 4 do not, 2 of them for one reason: b.",
+            ),
+            (
+                &[(No, "a"), (No, "b"), (No, "c"), (No, "d")],
+                "0 of the 4 things below work on this machine; 4 do not.",
+            ),
+        ] {
+            assert_eq!(answer(true, &rows(verdicts)), expected);
+        }
+        assert!(answer(false, &rows(&[(Yes, "")])).ends_with("on this machine as this user."));
+    }
+
+    #[test]
+    fn words_that_are_longer_than_a_line_are_broken() {
+        assert_eq!(hanging("a bcdefg", 6, 2), "a\n  bcde\n  fg");
+        assert_eq!(cut("abcdef", 6), "abcdef");
+        assert_eq!(cut("abcdefg", 6), "abcde…");
+    }
 }

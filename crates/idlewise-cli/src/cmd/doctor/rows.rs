@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use idlewise_host::counters::{CounterPlan, CounterSpec};
 use idlewise_host::energy::EnergyMeter;
-use idlewise_host::ipi::{IpiError, StateWish, module_absence};
+use idlewise_host::ipi::{IpiError, StateWish, allowed_cpus, module_absence};
 use idlewise_host::settings::{Setting, SettingsError, obstacle};
 use idlewise_host::states::{
     EnergyPlan, EnergyWishes, StatesError, StatesPlan, StatesWishes, WakeBy,
@@ -15,13 +15,20 @@ use idlewise_host::states::{
 use idlewise_host::surroundings::{
     Capability, ModuleState, lockdown, module_state, unit_is_enabled, wants_signed_modules,
 };
-use idlewise_host::{Counts, CountsReader, RecordError, boot_machine, check_recording};
+use idlewise_host::watch::IdleTimes;
+use idlewise_host::{
+    Counts, CountsError, CountsReader, Root, boot_machine, check_event_descriptions,
+    check_recording,
+};
 use idlewise_plugin::Compiler;
 use idlewise_probe::{PerfCounter, PerfEvent};
 use idlewise_report::counted;
 use idlewise_trace::{MachineNote, cause_events, wanted_events};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::cause::{Asker, BUILD_MODULES, Cause, Explained};
+use super::cause::{
+    Asker, Cause, Explained, GET_MODULES, Kind, MORE_CPUS, Package, UNLOCK, install,
+};
 
 /// Whether something works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +41,8 @@ pub enum Verdict {
     AsRoot,
     /// It does not work.
     No,
+    /// What would tell is hidden.
+    Unknown,
 }
 
 impl Verdict {
@@ -43,6 +52,7 @@ impl Verdict {
             Verdict::Partly => "partly",
             Verdict::AsRoot => "as root",
             Verdict::No => "no",
+            Verdict::Unknown => "unknown",
         }
     }
 }
@@ -54,11 +64,11 @@ pub struct Row {
     /// What the user wants to do.
     pub group: &'static str,
     /// The commands.
-    pub what: &'static str,
+    pub what: String,
     pub verdict: Verdict,
     /// What was found.
     pub why: String,
-    /// What mends it.
+    /// How to fix it.
     pub mend: Option<String>,
     /// The command's own message.
     pub message: Option<String>,
@@ -91,6 +101,10 @@ pub struct Checks<'a> {
     pub is_live: bool,
 }
 
+/// The row for a missing file system that others need.
+pub const SYSTEM_FILES: &str = "system_files";
+
+const NEEDED: &str = "Needed first";
 const SEE: &str = "See what idle states cost";
 const RECORD: &str = "Record, for replay and advice";
 const SET: &str = "Change settings";
@@ -99,14 +113,39 @@ const BUILD: &str = "Kernels and governors";
 
 /// The module that measures IPIs and timers.
 const BENCH: &str = "idlewise_bench";
+/// What is left of `measure counters` without perf.
+const KERNEL_COUNTS: &str = "only the kernel's counts: interrupts, requested states";
+/// Longer names of states and governors are no examples in the first column.
+const EXAMPLE_LENGTH_MAX: usize = 20;
+
+/// The file systems that a row needs.
+const NONE: &[&str] = &[];
+const PROC: &[&str] = &["proc"];
+const SYS: &[&str] = &["sys"];
+const BOTH: &[&str] = &["proc", "sys"];
+
+/// Whether something is in a folder.
+pub fn can_list(root: &Root, folder: &str) -> bool {
+    root.path(folder).read_dir().is_ok_and(|mut it| it.next().is_some())
+}
 
 impl Checks<'_> {
     /// Makes all rows.
     pub fn rows(&self) -> Vec<Row> {
+        let hidden: Vec<&str> =
+            BOTH.iter().copied().filter(|it| !can_list(self.asker.root, it)).collect();
+        let mut rows: Vec<Row> = hidden.iter().map(|it| self.hidden_row(it)).collect();
         // Files are named as on the machine, not as in its copy.
         let copy = format!("{}/", self.asker.root.path("").display()).replace("//", "/");
-        let row = |id, group, what, command: &str, found: Checked| {
-            let (verdict, why, mend, message) = match found.unwrap_or_else(Found::from) {
+        let mut row = |id, group, what: &str, command: &str, needs: &[&str], found: Checked| {
+            let found = match found.unwrap_or_else(Found::from) {
+                Yes(what) => Yes(what),
+                found => match hidden.iter().find(|it| needs.contains(it)) {
+                    None => found,
+                    Some(hidden) => No(self.hidden(hidden)),
+                },
+            };
+            let (verdict, why, mend, message) = match found {
                 Yes(what) => (Verdict::Yes, what, None, None),
                 Partly(cause) => (Verdict::Partly, cause.why, Some(cause.mend), cause.message),
                 No(cause) => self.refused(command, cause),
@@ -117,99 +156,70 @@ impl Checks<'_> {
                 false => short(&text.replace(&copy, "/")),
             };
             let (why, mend) = (shown(why), mend.map(shown));
-            Row { id, group, what, verdict, why, mend, message }
+            rows.push(Row { id, group, what: what.to_owned(), verdict, why, mend, message });
         };
-        vec![
-            row("counts", SEE, "why, watch", "idlewise why", self.counts()),
-            row(
-                "record",
-                RECORD,
-                "record, advise, measure wakes",
-                "idlewise record",
-                self.record(),
+        row("counts", SEE, "why", "idlewise why", SYS, self.counts());
+        row("watch", SEE, "watch", "idlewise watch", BOTH, self.watch());
+        let what = "record, advise, measure wakes";
+        row("record", RECORD, what, "idlewise record", BOTH, self.record());
+        let command = "idlewise record --causes";
+        row("causes", RECORD, "record --causes", command, BOTH, self.causes());
+        let command = "idlewise record --histogram";
+        row("histogram", RECORD, "record --histogram", command, BOTH, self.histogram());
+        row("perf", RECORD, "perf record, to import", "perf record -a", BOTH, self.perf_record());
+        let mut set = |id, setting: Option<String>, other: &str, needs, found| {
+            let setting = setting.unwrap_or_else(|| other.to_owned());
+            let what = match setting.chars().count() > EXAMPLE_LENGTH_MAX {
+                true => other,
+                false => &setting,
+            };
+            let command = format!("idlewise set apply --set {setting}");
+            row(id, SET, &format!("set, try: {what}"), &command, needs, found);
+        };
+        let state = self.state().map(|state| format!("{state}=off"));
+        set("states", state, "a state", SYS, self.set_states());
+        let limit = format!("latency=10us@{}", self.online.first().copied().unwrap_or_default());
+        set("latency", Some(limit), "", SYS, self.set_latency());
+        let limit = Some("latency=10us".to_owned());
+        set("machine_latency", limit, "", SYS, self.set_machine_latency());
+        let governor = self.other_governor().map(|other| format!("governor={other}"));
+        set("governor", governor, "the governor", SYS, self.set_governor());
+        let command = "idlewise set apply";
+        row("boot_settings", SET, "set at every boot", command, NONE, self.set_at_boot());
+        let command = "idlewise measure states";
+        row("exit_latency", MEASURE, "measure states", command, BOTH, self.measure_states());
+        let (what, command) = ("measure power, residency", "idlewise measure power");
+        row("energy", MEASURE, what, command, BOTH, self.measure_energy());
+        let command = "idlewise measure ipi";
+        row("wake_latency", MEASURE, "measure ipi, timer", command, BOTH, self.measure_ipi());
+        let command = "idlewise measure counters";
+        row("counters", MEASURE, "measure counters", command, BOTH, self.measure_counters());
+        let command = "modprobe idlewise_idle";
+        row("modules", BUILD, "kernel modules", command, BOTH, self.modules());
+        let found = c_governors(&Compiler::system(), self.asker.is_root);
+        row("c_governors", BUILD, "replay: governors in C", "idlewise replay", NONE, found);
+        row("boot", BUILD, "lab boot", "idlewise lab boot", PROC, self.lab_boot());
+        rows
+    }
+
+    /// Why nothing can be said without a file system.
+    fn hidden(&self, name: &str) -> Cause {
+        match self.is_live {
+            true => Cause::unknown(
+                format!("/{name} is not mounted"),
+                self.asker.as_root(&match name {
+                    "proc" => "mount -t proc proc /proc".to_owned(),
+                    other => format!("mount -t {other}fs {other}fs /{other}"),
+                }),
             ),
-            row("causes", RECORD, "record --causes", "idlewise record --causes", self.causes()),
-            row(
-                "histogram",
-                RECORD,
-                "record --histogram",
-                "idlewise record --histogram",
-                self.histogram(),
-            ),
-            row("perf", RECORD, "perf record, to import", "perf record -a", self.perf_record()),
-            row(
-                "states",
-                SET,
-                "set, try: C6=off",
-                "idlewise set apply --set C6=off",
-                self.set_states(),
-            ),
-            row(
-                "latency",
-                SET,
-                "set, try: latency=10us@0",
-                "idlewise set quiet -- COMMAND",
-                self.set_latency(),
-            ),
-            row(
-                "machine_latency",
-                SET,
-                "set, try: latency=10us",
-                "idlewise set apply --set latency=10us",
-                self.set_machine_latency(),
-            ),
-            row(
-                "governor",
-                SET,
-                "set, try: governor=teo",
-                "idlewise set apply --set governor=teo",
-                self.set_governor(),
-            ),
-            row(
-                "boot_settings",
-                SET,
-                "set at every boot",
-                "idlewise set apply",
-                self.set_at_boot(),
-            ),
-            row(
-                "exit_latency",
-                MEASURE,
-                "measure states",
-                "idlewise measure states",
-                self.measure_states(),
-            ),
-            row(
-                "energy",
-                MEASURE,
-                "measure power, residency",
-                "idlewise measure power",
-                self.measure_energy(),
-            ),
-            row(
-                "wake_latency",
-                MEASURE,
-                "measure ipi, timer",
-                "idlewise measure ipi",
-                self.measure_ipi(),
-            ),
-            row(
-                "counters",
-                MEASURE,
-                "measure counters",
-                "idlewise measure counters",
-                self.measure_counters(),
-            ),
-            row("modules", BUILD, "kernel modules", "modprobe idlewise_idle", self.modules()),
-            row(
-                "c_governors",
-                BUILD,
-                "replay: governors in C",
-                "idlewise replay",
-                c_governors(&Compiler::system()),
-            ),
-            row("boot", BUILD, "lab boot", "idlewise lab boot", self.lab_boot()),
-        ]
+            false => Cause::unknown(format!("the copy has no /{name}"), "copy it too"),
+        }
+    }
+
+    fn hidden_row(&self, name: &str) -> Row {
+        let Cause { why, mend, message, .. } = self.hidden(name);
+        let (id, group, verdict, mend) = (SYSTEM_FILES, NEEDED, Verdict::No, Some(mend));
+        Row { id, group, what: format!("/{name}"), verdict, why, mend, message }
     }
 
     /// What to say if something does not work.
@@ -218,19 +228,65 @@ impl Checks<'_> {
         command: &str,
         cause: Cause,
     ) -> (Verdict, String, Option<String>, Option<String>) {
-        let Cause { why, mend, is_denied, message } = cause;
-        match (is_denied, self.asker.is_root) {
-            (false, _) => (Verdict::No, why, Some(mend), message),
-            (true, false) => {
-                (Verdict::AsRoot, "needs root".to_owned(), Some(format!("sudo {command}")), message)
+        let Cause { why, mend, kind, message } = cause;
+        let Asker { is_root, rights, .. } = self.asker;
+        let (verdict, why, mend) = match kind {
+            Kind::Lack => (Verdict::No, why, mend),
+            Kind::Unknown => (Verdict::Unknown, why, mend),
+            Kind::Denied if !is_root => {
+                (Verdict::AsRoot, "needs root".to_owned(), self.asker.as_root(command))
             }
-            (true, true) => (
+            Kind::Denied if rights.are_of_user_namespace() => (
+                Verdict::No,
+                "root in a user namespace is refused".to_owned(),
+                self.asker.as_root(command),
+            ),
+            Kind::Denied => (
                 Verdict::No,
                 "even root is refused: a container or a security policy".to_owned(),
-                Some("run it on the host, or in a privileged container".to_owned()),
-                message,
+                "run it on the host, or in a privileged container".to_owned(),
             ),
+        };
+        (verdict, why, Some(mend), message)
+    }
+
+    /// Fails if the process lacks one of these capabilities.
+    fn check_capable(&self, needed: &[Capability]) -> Result<(), Cause> {
+        let rights = self.asker.rights;
+        match needed.iter().all(|one| rights.has(*one)) {
+            true => Ok(()),
+            false if rights.are_known() => Err(Cause::denied()),
+            false => Err(Cause::unknown("the copy does not say who runs", "copy proc/self too")),
         }
+    }
+
+    /// Fails if the kernel is locked down so far that it closes tracefs and BPF.
+    fn check_lockdown(&self) -> Result<(), Cause> {
+        match lockdown(self.asker.root).as_deref() {
+            Some("confidentiality") => {
+                Err(Cause::new("the kernel is locked down (confidentiality)", UNLOCK))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The deepest idle state, if one can be turned off.
+    fn state(&self) -> Option<&str> {
+        let states = self.note.tables.iter().filter(|table| table.machine.states.len() > 1);
+        let last = states.filter_map(|table| table.machine.states.last());
+        last.max_by_key(|state| state.exit_latency_ns).map(|state| state.name.as_str())
+    }
+
+    /// A governor that could be chosen instead of the present one.
+    fn other_governor(&self) -> Option<String> {
+        let known = self.governors();
+        let is_other = |it: &&str| self.note.governor.as_deref() != Some(*it);
+        known.split_whitespace().rfind(is_other).map(str::to_owned)
+    }
+
+    fn governors(&self) -> String {
+        let file = "sys/devices/system/cpu/cpuidle/available_governors";
+        self.asker.root.text(file).unwrap_or_default()
     }
 
     fn counts(&self) -> Checked {
@@ -246,6 +302,7 @@ impl Checks<'_> {
                 "see who hides it: a container or a security policy",
             )));
         }
+        counts.cpus.retain(|cpu| cpu.is_online && !cpu.states.is_empty());
         let mut states = counts.cpus.iter().flat_map(|cpu| &cpu.states);
         if states.any(|state| state.above.is_none() || state.below.is_none()) {
             return Ok(Partly(Cause::new(
@@ -253,19 +310,30 @@ impl Checks<'_> {
                 "use Linux 5.0 or later",
             )));
         }
-        let shown = counts.cpus.iter().filter(|cpu| !cpu.states.is_empty()).count();
-        Ok(Yes(format!("counts of {}", counted(shown, "CPU"))))
+        Ok(Yes(format!("the kernel's counters for {}", counted(counts.cpus.len(), "CPU"))))
     }
 
-    fn recording(&self, error: RecordError) -> Cause {
-        error.cause(&self.asker)
+    /// Without idle states it still shows how long CPUs are idle.
+    fn watch(&self) -> Checked {
+        let root = self.asker.root;
+        match CountsReader::open(root, &root.present_cpus()) {
+            Ok(_) => Ok(Yes("states, misses and idle time".to_owned())),
+            Err(error @ (CountsError::NoDriver { .. } | CountsError::NoStates { .. }))
+                if IdleTimes::open(root).is_some() =>
+            {
+                let cause = error.cause(&self.asker);
+                Ok(Partly(Cause { why: format!("only idle time: {}", cause.why), ..cause }))
+            }
+            Err(error) => Err(error.cause(&self.asker)),
+        }
     }
 
     fn record(&self) -> Checked {
+        self.check_lockdown()?;
         let lacking = check_recording(self.asker.root, wanted_events());
-        let lacking = lacking.map_err(|error| self.recording(error))?;
+        let lacking = lacking.map_err(|error| error.cause(&self.asker))?;
         Ok(match lacking.as_slice() {
-            [] => Yes("tracefs and all events that idle periods follow from".to_owned()),
+            [] => Yes("tracefs, with every event needed".to_owned()),
             [one] => Partly(without(one, "")),
             [one, others @ ..] => Partly(without(one, &format!(" and {} more", others.len()))),
         })
@@ -274,33 +342,26 @@ impl Checks<'_> {
     fn causes(&self) -> Checked {
         const NEEDED: [&str; 3] =
             ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup_new"];
+        self.check_lockdown()?;
         let lacking = check_recording(self.asker.root, cause_events());
-        let lacking = lacking.map_err(|error| self.recording(error))?;
+        let lacking = lacking.map_err(|error| error.cause(&self.asker))?;
         Ok(match lacking.iter().find(|event| NEEDED.contains(&event.as_str())) {
             Some(event) => No(without(event, "")),
-            None => Yes("also the events that make tasks run".to_owned()),
+            None => Yes("also the events that wake tasks".to_owned()),
         })
     }
 
     /// Programs are loaded only to count, so this asks what loading needs.
     fn histogram(&self) -> Checked {
-        let (root, rights) = (self.asker.root, self.asker.rights);
-        if root.text("proc/sys/kernel/unprivileged_bpf_disabled").is_none() {
+        if self.asker.root.text("proc/sys/kernel/unprivileged_bpf_disabled").is_none() {
             return Err(Cause::new(
                 "the kernel has no BPF",
                 "use a kernel with CONFIG_BPF_SYSCALL, or record without --histogram",
             ));
         }
-        if lockdown(root).as_deref() == Some("confidentiality") {
-            return Err(Cause::new(
-                "the kernel is locked down (confidentiality)",
-                "boot without Secure Boot and lockdown=",
-            ));
-        }
-        match rights.has(Capability::Bpf) && rights.has(Capability::Perfmon) {
-            true => Ok(Yes("BPF (not tried)".to_owned())),
-            false => Err(denied()),
-        }
+        self.check_lockdown()?;
+        self.check_capable(&[Capability::Bpf, Capability::Perfmon])?;
+        Ok(Yes("BPF (not tried)".to_owned()))
     }
 
     fn perf_record(&self) -> Checked {
@@ -311,14 +372,20 @@ impl Checks<'_> {
                 "use a kernel with CONFIG_PERF_EVENTS",
             ));
         };
-        // The kernel lets everybody record tracepoints of all CPUs only below 0.
-        let is_open = level.parse::<i32>().is_ok_and(|level| level < 0);
-        match is_open || self.asker.rights.has(Capability::Perfmon) {
-            true => Ok(Yes(format!(
-                "perf_event_paranoid is {level}; `log import --help` has the events"
-            ))),
-            false => Err(denied()),
+        self.check_lockdown()?;
+        if !is_in_path("perf") {
+            return Err(Cause::new(
+                "the program perf is not in PATH",
+                "install it: the package is perf, linux-perf or linux-tools",
+            ));
         }
+        // The kernel lets everybody record tracepoints of all CPUs only below 0.
+        if !level.parse::<i32>().is_ok_and(|level| level < 0) {
+            self.check_capable(&[Capability::Perfmon])?;
+        }
+        // perf reads them too.
+        check_event_descriptions(self.asker.root).map_err(|error| error.cause(&self.asker))?;
+        Ok(Yes("events: `log import --help`".to_owned()))
     }
 
     fn setting(&self, settings: &[Setting], works: &str) -> Checked {
@@ -332,12 +399,8 @@ impl Checks<'_> {
     }
 
     fn set_states(&self) -> Checked {
-        let mut names: Vec<&str> = Vec::new();
-        for state in self.note.tables.iter().flat_map(|table| &table.machine.states) {
-            if !names.contains(&state.name.as_str()) {
-                names.push(&state.name);
-            }
-        }
+        let states = self.note.tables.iter().flat_map(|table| &table.machine.states);
+        let names = unique(states.map(|state| state.name.as_str()).collect());
         let setting = |name: &&str| Setting::StateDisable {
             cpus: None,
             state: (*name).to_owned(),
@@ -350,7 +413,7 @@ impl Checks<'_> {
     fn set_latency(&self) -> Checked {
         let cpus = Some(self.online.iter().copied().collect());
         let settings = [Setting::LatencyLimit { cpus, limit: Some(Duration::ZERO) }];
-        self.setting(&settings, "and set quiet: a limit for each CPU")
+        self.setting(&settings, "per-CPU limit (also `set quiet`)")
     }
 
     fn set_machine_latency(&self) -> Checked {
@@ -360,15 +423,14 @@ impl Checks<'_> {
     }
 
     fn set_governor(&self) -> Checked {
-        let file = "sys/devices/system/cpu/cpuidle/available_governors";
-        let known = self.asker.root.text(file).unwrap_or_default();
+        let known = self.governors();
         let current = self.note.governor.clone().unwrap_or_else(|| "menu".to_owned());
         let works = if known.is_empty() { current.clone() } else { known.clone() };
         let found = self.setting(&[Setting::Governor(current)], &works)?;
         Ok(match known.split_whitespace().collect::<Vec<_>>()[..] {
             [only] => Partly(Cause::new(
                 format!("the kernel has no governor but {only}"),
-                "use a kernel with others, or load idlewise_governor (kernel/README.md)",
+                format!("use a kernel with others, or idlewise_governor: {GET_MODULES}"),
             )),
             _ => found,
         })
@@ -389,20 +451,25 @@ impl Checks<'_> {
         if !folders.iter().any(|folder| has(&format!("{folder}/{UNIT}"))) {
             return Err(Cause::new(
                 format!("{UNIT} is not installed"),
-                "make deb and install the package, or use `idlewise advise --emit systemd`",
+                "install the package idlewise, or use `idlewise advise --emit systemd`",
             ));
         }
         if !has(SETTINGS) {
             return Ok(Partly(Cause::new(
                 format!("there is no /{SETTINGS}"),
-                "write a setting on each line of it, such as C6=off",
+                match self.state() {
+                    Some(state) => {
+                        format!("write a setting on each line of it, such as {state}=off")
+                    }
+                    None => "write a setting on each line of it".to_owned(),
+                },
             )));
         }
         match unit_is_enabled(root, UNIT) {
             true => Ok(Yes(format!("{UNIT} is enabled"))),
             false => Ok(Partly(Cause::new(
                 format!("{UNIT} is not enabled"),
-                format!("sudo systemctl enable --now {UNIT}"),
+                self.asker.as_root(&format!("systemctl enable --now {UNIT}")),
             ))),
         }
     }
@@ -418,11 +485,26 @@ impl Checks<'_> {
         self.check_bench()?;
         let checked = StatesPlan::new(self.asker.root, &wishes)
             .and_then(|plan| plan.check_writable(self.asker.root).map(|()| plan));
-        let plan = checked.map_err(|error| error.cause(&self.asker))?;
+        let plan = checked.map_err(|error| match error {
+            StatesError::NothingToHold { .. } => self.all_off(&error),
+            error => error.cause(&self.asker),
+        })?;
         Ok(Yes(match plan.by {
             WakeBy::Ipi => "wakes by idlewise_bench".to_owned(),
             WakeBy::Futex => "wakes by futex".to_owned(),
         }))
+    }
+
+    fn all_off(&self, error: &StatesError) -> Cause {
+        let states = self.note.tables.iter().flat_map(|table| &table.machine.states);
+        let off: Vec<&str> = states
+            .filter(|state| state.is_disabled_by_default)
+            .map(|state| state.name.as_str())
+            .collect();
+        let on = off.last().copied().unwrap_or_default();
+        let mend = self.asker.as_root(&format!("idlewise set apply --set {on}=on"));
+        let why = format!("all idle states are off: {}", unique(off).join(", "));
+        Cause { message: Some(error.to_string()), ..Cause::new(why, mend) }
     }
 
     /// Fails for a captured machine with a pipe in place of the module's file: opening it would wait for its other end.
@@ -453,14 +535,17 @@ impl Checks<'_> {
 
     fn measure_ipi(&self) -> Checked {
         let root = self.asker.root;
-        if let [cpu] = self.online {
-            return Err(IpiError::OneCpu { cpu: *cpu }.cause(&self.asker));
+        if let [_] = self.online {
+            return Ok(Partly(Cause::new(
+                "only timer: ipi needs two CPUs online",
+                "put another CPU online",
+            )));
         }
         self.check_bench()?;
-        let Some(error) = module_absence(root) else { return Ok(Yes("idlewise_bench".to_owned())) };
+        let Some(error) = module_absence(root) else { return Ok(Yes(BENCH.to_owned())) };
         let is_denied = match &error {
-            IpiError::Busy => return Ok(Yes("idlewise_bench, which is in use".to_owned())),
-            error => error.cause(&self.asker).is_denied,
+            IpiError::Busy => return Ok(Yes(format!("{BENCH}, which is in use"))),
+            error => error.cause(&self.asker).is_denied(),
         };
         // A user who may not look into debugfs still sees whether the module is loaded.
         let state = module_state(root, BENCH);
@@ -470,46 +555,60 @@ impl Checks<'_> {
             _ if is_denied => IpiError::NotInstalled { kernel: self.kernel() }.cause(&self.asker),
             _ => error.cause(&self.asker),
         };
-        if let Some(obstacle) = self.no_module(state) {
-            cause.mend = obstacle.mend;
-            cause.why = format!("{BENCH}: {}", obstacle.why);
+        if let Some(obstacle) = self.no_module(state).or_else(|| self.unsigned(state)) {
+            (cause.why, cause.mend) = (obstacle.why, obstacle.mend);
         }
-        cause.why += "; from user space only";
-        Ok(Partly(cause))
+        let is_allowed =
+            |cpu: &&u16| allowed_cpus(root).is_none_or(|allowed| allowed.contains(*cpu));
+        Ok(Partly(match self.online.iter().filter(is_allowed).count() {
+            0 | 1 => Cause::new(
+                "only timer, from user space: this process may not run on two CPUs",
+                MORE_CPUS,
+            ),
+            _ => Cause { why: format!("only from user space: {}", cause.why), ..cause },
+        }))
     }
 
     fn measure_counters(&self) -> Checked {
         let root = self.asker.root;
         let CounterPlan { specs, lacks } = CounterPlan::new(root);
-        let only = "only the kernel's counts: interrupts, requested states";
         if specs.is_empty() {
             let reason = lacks.first().map(|lack| lack.reason.clone()).unwrap_or_default();
             return Ok(Partly(Cause::new(
-                only,
+                KERNEL_COUNTS,
                 format!("`measure counters --list` says why: {reason}"),
             )));
         }
         let refusal = match self.is_live {
             // What one counter refuses for lack of rights, all do.
-            true => specs.iter().find_map(|spec| opened(spec).err()),
-            false => self.paranoid(),
+            true => specs
+                .iter()
+                .find_map(|spec| opened(spec).err())
+                .filter(|kind| *kind == ErrorKind::PermissionDenied)
+                .map(|_| Cause::denied()),
+            false => self.paranoid().err(),
         };
         match refusal {
-            Some(ErrorKind::PermissionDenied) if self.asker.is_root => Ok(Partly(Cause::new(
-                format!("even root may not use perf: {only}"),
-                "run it on the host, or in a privileged container",
-            ))),
-            Some(ErrorKind::PermissionDenied) => Err(denied()),
-            _ => Ok(Yes(counted(specs.len(), "counter"))),
+            None => Ok(Yes(counted(specs.len(), "counter"))),
+            Some(cause) if !cause.is_denied() => Err(cause),
+            // The rest works for everybody.
+            Some(cause) => {
+                let (_, why, mend, message) = self.refused("idlewise measure counters", cause);
+                let why = match self.asker.is_root {
+                    true => format!("{KERNEL_COUNTS}: {why}"),
+                    false => KERNEL_COUNTS.to_owned(),
+                };
+                let mend = mend.unwrap_or_default();
+                Ok(Partly(Cause { message, ..Cause::new(why, mend) }))
+            }
         }
     }
 
     /// What perf would answer on a captured machine.
-    fn paranoid(&self) -> Option<ErrorKind> {
+    fn paranoid(&self) -> Result<(), Cause> {
         let level = self.asker.root.text("proc/sys/kernel/perf_event_paranoid");
         let is_open = level.and_then(|level| level.parse::<i32>().ok()).is_some_and(|it| it <= 0);
-        let is_allowed = is_open || self.asker.rights.has(Capability::Perfmon);
-        (!is_allowed).then_some(ErrorKind::PermissionDenied)
+        if is_open { Ok(()) } else { self.check_capable(&[Capability::Perfmon]) }
     }
 
     fn kernel(&self) -> String {
@@ -533,10 +632,18 @@ impl Checks<'_> {
             }
             ModuleState::NoHeaders => Some(Cause::new(
                 format!("there are no headers for Linux {kernel}"),
-                format!("sudo apt install linux-headers-{kernel}"),
+                install(self.asker.root, self.asker.is_root, Package::Headers(&kernel)),
             )),
             ModuleState::Buildable | ModuleState::Installed => None,
         }
+    }
+
+    /// Why the kernel may refuse a module of ours that is there.
+    fn unsigned(&self, state: ModuleState) -> Option<Cause> {
+        (state == ModuleState::Installed && wants_signed_modules(self.asker.root)).then(|| {
+            let command = self.asker.as_root("mokutil --import /var/lib/dkms/mok.pub");
+            Cause::new("the kernel loads only signed modules", format!("{command}, then reboot"))
+        })
     }
 
     fn modules(&self) -> Checked {
@@ -555,19 +662,21 @@ impl Checks<'_> {
                 "load them on the host",
             ));
         }
+        if let Some(cause) = self.unsigned(state) {
+            return Ok(Partly(cause));
+        }
         Ok(match state {
-            ModuleState::Installed if wants_signed_modules(root) => Partly(Cause::new(
-                "the kernel loads only modules that are signed by a key it knows",
-                "sudo mokutil --import /var/lib/dkms/mok.pub, then reboot",
-            )),
-            ModuleState::Installed => Yes(format!("installed; sudo modprobe {MODULE}")),
-            _ => Partly(Cause::new("not built; the kernel's headers are here", BUILD_MODULES)),
+            ModuleState::Installed => {
+                let command = self.asker.as_root(&format!("modprobe {MODULE}"));
+                Yes(format!("installed; {command}"))
+            }
+            _ => Partly(Cause::new("not built; the kernel's headers are here", GET_MODULES)),
         })
     }
 
     fn lab_boot(&self) -> Checked {
         match boot_machine(self.asker.root, None).facts.cpu {
-            Some(_) => Ok(Yes("x86: the idle routine that the kernel chose at boot".to_owned())),
+            Some(_) => Ok(Yes("the idle routine chosen at boot".to_owned())),
             None => Err(Cause::new(
                 "/proc/cpuinfo has no x86 CPU",
                 "use it for x86 only, or with --cpuid FILE",
@@ -587,8 +696,23 @@ pub fn short(text: &str) -> String {
     }
 }
 
-fn denied() -> Cause {
-    Cause { is_denied: true, ..Cause::new("", "") }
+/// Each name once.
+fn unique(names: Vec<&str>) -> Vec<&str> {
+    let mut once: Vec<&str> = Vec::new();
+    for name in names {
+        if !once.contains(&name) {
+            once.push(name);
+        }
+    }
+    once
+}
+
+/// Whether a program can be started by its name.
+fn is_in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join(program)).any(|file| {
+        file.is_file() && accessat(CWD, &file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+    })
 }
 
 fn without(event: &str, others: &str) -> Cause {
@@ -606,13 +730,21 @@ fn opened(spec: &CounterSpec) -> Result<PerfCounter, ErrorKind> {
 }
 
 /// This is about the process, whatever the machine.
-fn c_governors(compiler: &Compiler) -> Checked {
-    judged_compiler(
+fn c_governors(compiler: &Compiler, is_root: bool) -> Checked {
+    let found = judged_compiler(
         compiler.command(),
         compiler.place().is_some(),
         compiler.is_confinable(),
         compiler.code_is_confinable(),
-    )
+        &install(&Root::live(), is_root, Package::Compiler),
+    )?;
+    match compiler.temporary_folder() {
+        (_, true) => Ok(found),
+        (folder, false) => Err(Cause::new(
+            format!("no file can be made in {}", folder.display()),
+            "name another folder with TMPDIR",
+        )),
+    }
 }
 
 fn judged_compiler(
@@ -620,11 +752,12 @@ fn judged_compiler(
     is_there: bool,
     has_landlock: bool,
     has_seccomp: bool,
+    installing: &str,
 ) -> Checked {
     match (is_there, has_seccomp, has_landlock) {
         (false, ..) => Err(Cause::new(
             format!("there is no C compiler '{command}'"),
-            "sudo apt install gcc libc6-dev, or name yours with CC",
+            format!("{installing}, or name yours with CC"),
         )),
         (true, false, _) => Ok(Partly(Cause::new(
             "the kernel has no seccomp filters, so their code is not confined",
@@ -634,7 +767,7 @@ fn judged_compiler(
             "the kernel has no Landlock, so the compiler is not confined",
             "add --unconfined=compiler for files that you trust, or use Linux 5.13 or later",
         ))),
-        (true, true, true) => Ok(Yes(format!("'{command}', confined by Landlock and seccomp"))),
+        (true, true, true) => Ok(Yes(format!("'{command}', confined"))),
     }
 }
 
@@ -654,9 +787,10 @@ mod tests {
             (false, true, true, ["no there is no C compiler", "gcc"]),
             (true, false, true, ["partly", "--unconfined=compiler for"]),
             (true, true, false, ["partly", "--unconfined for"]),
-            (true, true, true, ["yes 'cc'", "Landlock"]),
+            (true, true, true, ["yes 'cc'", "confined"]),
         ] {
-            let found = words(judged_compiler("cc", is_there, landlock, seccomp));
+            let found =
+                words(judged_compiler("cc", is_there, landlock, seccomp, "apt install gcc"));
             assert!(parts.iter().all(|part| found.contains(part)), "{found}");
         }
     }
