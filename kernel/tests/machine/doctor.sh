@@ -10,7 +10,7 @@ mend() { line=$(row mend "$1"); say "$1: $line"; case "$line" in sudo*|mount*) e
 as_nobody() { su -s /bin/sh nobody -c "$*" 2>&1; }
 # does COMMAND...: the command, and what it said where it fails
 does() { "$@" > /tmp/said 2>&1 || { say "$(tail -n 1 /tmp/said)"; return 1; }; }
-records() { does idlewise record -d 1 -o /tmp/doctor.dat; }
+records() { does idlewise record -d 1 --force -o /tmp/doctor.dat; }
 sets() { does idlewise set apply --set C6=off && does idlewise set revert; }
 judges() { does idlewise why -d 1; }
 state_of_machine() { cat /proc/modules /proc/mounts $cpus/cpu*/cpuidle/state*/disable $cpus/cpuidle/current_governor; ls /run; }

@@ -8,7 +8,7 @@ use idlewise_host::energy::EnergyError;
 use idlewise_host::ipi::IpiError;
 use idlewise_host::settings::SettingsError;
 use idlewise_host::states::StatesError;
-use idlewise_host::surroundings::{Capability, Rights, lockdown};
+use idlewise_host::surroundings::{Capability, Rights, container, lockdown};
 use idlewise_host::{CountsError, CountsReader, RecordError, Root, is_virtual_machine};
 use rustix::io::Errno;
 
@@ -151,8 +151,11 @@ impl Asker<'_> {
             });
             let top = top.unwrap_or_default();
             return Cause::new(
-                format!("/{top} is mounted read-only, as in containers"),
+                format!("/{top} is mounted read-only"),
                 match top {
+                    "sys" if container(self.root).is_none() => {
+                        self.as_root("mount -o remount,rw /sys")
+                    }
                     "sys" => "run it on the host, or in a privileged container".to_owned(),
                     _ => format!("make /{top} writable; for a container: --tmpfs /{top}"),
                 },
@@ -388,7 +391,9 @@ mod tests {
             source: Errno::ROFS.into(),
             advice: "",
         };
-        assert!(locked.cause(&asker(&root, true)).why.starts_with("/sys is mounted read-only"));
+        let cause = locked.cause(&asker(&root, true));
+        assert_eq!(cause.why, "/sys is mounted read-only");
+        assert_eq!(cause.mend, "mount -o remount,rw /sys");
         let run = SettingsError::File { path: "/nowhere/run".into(), source: Errno::ROFS.into() };
         assert!(run.cause(&asker(&root, true)).why.starts_with("/run is mounted read-only"));
     }
