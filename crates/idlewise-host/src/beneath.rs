@@ -63,7 +63,7 @@ impl Root {
         names.filter(|name| name != "." && name != "..").collect()
     }
 
-    /// Returns whether there is such a file or folder. Links are followed as by [`Root::open`].
+    /// Returns whether there is such a file or folder. Links are followed as by `Root::open`.
     pub fn has(&self, name: &str) -> bool {
         self.open_as(name, OFlags::PATH).is_ok()
     }
