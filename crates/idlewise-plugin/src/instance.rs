@@ -3,13 +3,13 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
 
 use idlewise_core::{Context, Decision, Device, Governor, Outcome, STATE_COUNT_MAX, StateTable};
-use rustix::fs::SealFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::confine::governor;
 use crate::error::PluginError;
@@ -114,15 +114,8 @@ pub(crate) struct Image(File);
 
 impl Image {
     pub(crate) fn new(bytes: &[u8]) -> io::Result<Self> {
-        // SAFETY: a C string and valid flags; nobody else has the new descriptor.
-        let mut file = unsafe {
-            let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-            let descriptor = libc::memfd_create(c"governor".as_ptr(), flags);
-            if descriptor < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            File::from_raw_fd(descriptor)
-        };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let mut file = File::from(rustix::fs::memfd_create(c"governor", flags)?);
         file.write_all(bytes)?;
         // Each load must find the same content.
         let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
