@@ -68,6 +68,19 @@ fn may_access(path: &Path, access: Access) -> bool {
     accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
 }
 
+/// Returns where a program is that this process may start by this name, after resolving links. Does not start it.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| path.is_file() && may_access(path, Access::EXEC_OK);
+    let found = match name.contains('/') {
+        true => Some(PathBuf::from(name)).filter(is_program),
+        false => {
+            let path = env::var_os("PATH")?;
+            env::split_paths(&path).map(|folder| folder.join(name)).find(is_program)
+        }
+    };
+    found?.canonicalize().ok()
+}
+
 impl Compiler {
     /// Returns the compiler that `$CC` names, or `cc`, confined.
     pub fn system() -> Self {
@@ -106,8 +119,7 @@ impl Compiler {
 
     /// Returns where the compiler is, without starting it; `None` if it is not installed.
     pub fn place(&self) -> Option<PathBuf> {
-        let program = self.command.split_whitespace().next().and_then(compiler::place_of);
-        program.filter(|path| path.is_file() && may_access(path, Access::EXEC_OK))
+        self.command.split_whitespace().next().and_then(find_program)
     }
 
     /// Returns the folder for temporary files, and whether this process may create files in it.

@@ -69,7 +69,7 @@ mod work_folder;
 mod worker;
 
 pub use cache::cache_folder;
-pub use compile::{Compiler, Confinement};
+pub use compile::{Compiler, Confinement, find_program};
 pub use error::PluginError;
 pub use failure::{Failure, FailureCause, Place};
 pub use instance::{Instance, Library};

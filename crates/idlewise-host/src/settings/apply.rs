@@ -146,9 +146,7 @@ pub struct Reverted {
 /// Fails like [`apply`].
 pub fn planned(root: &Root, settings: &[Setting]) -> Result<Vec<Change>, SettingsError> {
     check_rights(root)?;
-    let wishes = wishes(root, settings)?;
-    let journal = check_journal(root)?;
-    check_contradictions(&journal, &wishes, settings)?;
+    let (wishes, journal) = checked(root, settings)?;
     let mut changes = Vec::new();
     for (file, value) in &wishes.files {
         let from = read(root, file)?;
@@ -163,12 +161,15 @@ pub fn planned(root: &Root, settings: &[Setting]) -> Result<Vec<Change>, Setting
 /// Returns what keeps this process from applying settings, the machine before the rights: `None` if nothing does. Changes
 /// nothing.
 pub fn obstacle(root: &Root, settings: &[Setting]) -> Option<SettingsError> {
-    let check = || {
-        let wishes = wishes(root, settings)?;
-        let journal = check_journal(root)?;
-        check_contradictions(&journal, &wishes, settings)
-    };
-    check().err()
+    checked(root, settings).err()
+}
+
+/// What settings wish, and the journal that could take it.
+fn checked(root: &Root, settings: &[Setting]) -> Result<(Wishes, Journal), SettingsError> {
+    let wishes = wishes(root, settings)?;
+    let journal = check_journal(root)?;
+    check_contradictions(&journal, &wishes, settings)?;
+    Ok((wishes, journal))
 }
 
 /// Applies settings: all of them or, if that fails, none.

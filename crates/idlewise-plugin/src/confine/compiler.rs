@@ -1,7 +1,6 @@
 //! Runs the C compiler on somebody else's text. It is limited in time, memory and files, and can only read
 //! what compiling needs, so that `#include "/home/me/.ssh/id_rsa"` reveals nothing.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -18,6 +17,7 @@ use rustix::process::Resource;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 use super::{limit, without_capabilities};
+use crate::compile::find_program;
 use crate::process_group::kill_group;
 use crate::work_folder;
 
@@ -228,22 +228,10 @@ pub(crate) fn neighbours(file: &Path) -> Vec<PathBuf> {
 /// Each of them is a rule.
 const NEIGHBOUR_COUNT_MAX: usize = 1_000;
 
-/// A program found in `PATH`, after resolving links.
-pub(crate) fn place_of(program: &str) -> Option<PathBuf> {
-    let is_there = |path: &PathBuf| File::open(path).is_ok();
-    let found = if program.contains('/') {
-        Some(PathBuf::from(program))
-    } else {
-        let path = std::env::var_os("PATH")?;
-        std::env::split_paths(&path).map(|folder| folder.join(program)).find(is_there)
-    };
-    found?.canonicalize().ok()
-}
-
 /// The folder of a program found in `PATH`, after resolving links. If that is a `bin` beside a `lib`, it is
 /// the folder above, but never the user's home.
 pub(crate) fn folder_of(program: &str) -> Option<PathBuf> {
-    let program = place_of(program)?;
+    let program = find_program(program)?;
     let folder = program.parent()?;
     let above = folder.parent().filter(|above| {
         let is_home = std::env::var_os("HOME").is_some_and(|home| **above == *Path::new(&home));

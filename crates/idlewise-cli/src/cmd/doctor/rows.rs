@@ -20,11 +20,10 @@ use idlewise_host::{
     Counts, CountsError, CountsReader, Root, boot_machine, check_event_descriptions,
     check_recording,
 };
-use idlewise_plugin::Compiler;
+use idlewise_plugin::{Compiler, find_program};
 use idlewise_probe::{PerfCounter, PerfEvent};
 use idlewise_report::counted;
 use idlewise_trace::{MachineNote, cause_events, wanted_events};
-use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::cause::{
     Asker, Cause, Explained, GET_MODULES, Kind, MORE_CPUS, Package, UNLOCK, install,
@@ -158,8 +157,11 @@ impl Checks<'_> {
             let (why, mend) = (shown(why), mend.map(shown));
             rows.push(Row { id, group, what: what.to_owned(), verdict, why, mend, message });
         };
-        row("counts", SEE, "why", "idlewise why", SYS, self.counts());
-        row("watch", SEE, "watch", "idlewise watch", BOTH, self.watch());
+        let cpus = self.asker.root.present_cpus();
+        let reader = CountsReader::open(self.asker.root, &cpus);
+        let watch = self.watch(reader.as_ref().err());
+        row("counts", SEE, "why", "idlewise why", SYS, self.counts(reader, cpus.len()));
+        row("watch", SEE, "watch", "idlewise watch", BOTH, watch);
         let what = "record, advise, measure wakes";
         row("record", RECORD, what, "idlewise record", BOTH, self.record());
         let command = "idlewise record --causes";
@@ -289,13 +291,11 @@ impl Checks<'_> {
         self.asker.root.text(file).unwrap_or_default()
     }
 
-    fn counts(&self) -> Checked {
-        let root = self.asker.root;
-        let cpus = root.present_cpus();
-        let mut reader = CountsReader::open(root, &cpus).map_err(|e| e.cause(&self.asker))?;
+    fn counts(&self, reader: Result<CountsReader, CountsError>, cpu_count: usize) -> Checked {
+        let mut reader = reader.map_err(|error| error.cause(&self.asker))?;
         let mut counts = Counts::default();
         reader.read(&mut counts);
-        let unreadable = (0..cpus.len()).find_map(|at| reader.unreadable(at));
+        let unreadable = (0..cpu_count).find_map(|at| reader.unreadable(at));
         if let Some(file) = unreadable {
             return Ok(Partly(Cause::new(
                 format!("{} cannot be read, so its CPU is left out", file.display()),
@@ -314,17 +314,18 @@ impl Checks<'_> {
     }
 
     /// Without idle states it still shows how long CPUs are idle.
-    fn watch(&self) -> Checked {
-        let root = self.asker.root;
-        match CountsReader::open(root, &root.present_cpus()) {
-            Ok(_) => Ok(Yes("states, misses and idle time".to_owned())),
-            Err(error @ (CountsError::NoDriver { .. } | CountsError::NoStates { .. }))
-                if IdleTimes::open(root).is_some() =>
+    fn watch(&self, failure: Option<&CountsError>) -> Checked {
+        let Some(error) = failure else {
+            return Ok(Yes("states, misses and idle time".to_owned()));
+        };
+        let cause = error.cause(&self.asker);
+        match error {
+            CountsError::NoDriver { .. } | CountsError::NoStates { .. }
+                if IdleTimes::open(self.asker.root).is_some() =>
             {
-                let cause = error.cause(&self.asker);
                 Ok(Partly(Cause { why: format!("only idle time: {}", cause.why), ..cause }))
             }
-            Err(error) => Err(error.cause(&self.asker)),
+            _ => Err(cause),
         }
     }
 
@@ -373,7 +374,7 @@ impl Checks<'_> {
             ));
         };
         self.check_lockdown()?;
-        if !is_in_path("perf") {
+        if find_program("perf").is_none() {
             return Err(Cause::new(
                 "the program perf is not in PATH",
                 "install it: the package is perf, linux-perf or linux-tools",
@@ -705,14 +706,6 @@ fn unique(names: Vec<&str>) -> Vec<&str> {
         }
     }
     once
-}
-
-/// Whether a program can be started by its name.
-fn is_in_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|folder| folder.join(program)).any(|file| {
-        file.is_file() && accessat(CWD, &file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
-    })
 }
 
 fn without(event: &str, others: &str) -> Cause {
