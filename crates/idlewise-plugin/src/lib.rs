@@ -74,7 +74,7 @@ pub use error::PluginError;
 pub use failure::{Failure, FailureCause, Place};
 pub use instance::{Instance, Library};
 pub use kernel::{KERNELS, Kernel};
-pub use plugin::{Plugin, PluginLane, RemoteGovernor};
+pub use plugin::{CAN_LOAD, Plugin, PluginLane, RemoteGovernor};
 pub use source::GovernorSource;
 pub use work_folder::{Purpose, WorkFolder, end_without_compilers};
 pub use worker::{WorkerCommand, serve};

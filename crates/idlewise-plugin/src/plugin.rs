@@ -43,6 +43,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether this program can load governors at all: a static one has no dynamic loader.
+pub const CAN_LOAD: bool = !cfg!(target_feature = "crt-static");
+
 impl Plugin {
     /// Compiles a source, unless it is in the cache, and checks that it can be loaded. Its code is confined
     /// if the compiler is.
@@ -54,7 +57,7 @@ impl Plugin {
         compiler: &Compiler,
         command: WorkerCommand,
     ) -> Result<Self, PluginError> {
-        if cfg!(target_feature = "crt-static") {
+        if !CAN_LOAD {
             return Err(PluginError::Static);
         }
         let is_confined = compiler.confines_code();

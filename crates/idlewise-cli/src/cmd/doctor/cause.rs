@@ -10,6 +10,7 @@ use idlewise_host::settings::SettingsError;
 use idlewise_host::states::StatesError;
 use idlewise_host::surroundings::{Capability, Rights, container, lockdown};
 use idlewise_host::{CountsError, CountsReader, RecordError, Root, is_virtual_machine};
+use idlewise_plugin::PluginError;
 use rustix::io::Errno;
 
 /// How to get the kernel modules.
@@ -347,6 +348,12 @@ impl Explained for IpiError {
     }
 }
 
+impl Explained for PluginError {
+    fn explained(&self, _: &Asker<'_>) -> Cause {
+        Cause::of_message(self)
+    }
+}
+
 impl Explained for StatesError {
     fn explained(&self, asker: &Asker<'_>) -> Cause {
         match self {
@@ -405,6 +412,9 @@ mod tests {
         let cause = planted.cause(&asker(&root, true));
         assert_eq!(cause.why, "/run/idlewise: others than root can write to it");
         assert_eq!(cause.mend, "look who made it, then remove it");
+        let cause = PluginError::Static.cause(&asker(&root, true));
+        assert!(cause.why.ends_with("governors from C files"), "{cause:?}");
+        assert!(cause.mend.starts_with("the one for glibc can"), "{cause:?}");
         let gone = StatesError::NotWritable {
             path: "/sys".into(),
             source: Errno::NOENT.into(),

@@ -20,7 +20,7 @@ use idlewise_host::{
     Counts, CountsError, CountsReader, Root, boot_machine, check_event_descriptions,
     check_recording,
 };
-use idlewise_plugin::{Compiler, find_program};
+use idlewise_plugin::{CAN_LOAD, Compiler, PluginError, find_program};
 use idlewise_probe::{PerfCounter, PerfEvent};
 use idlewise_report::counted;
 use idlewise_trace::{MachineNote, cause_events, wanted_events};
@@ -198,8 +198,8 @@ impl Checks<'_> {
         row("counters", MEASURE, "measure counters", command, BOTH, self.measure_counters());
         let command = "modprobe idlewise_idle";
         row("modules", BUILD, "kernel modules", command, BOTH, self.modules());
-        let found = c_governors(&Compiler::system(), self.asker.is_root);
-        row("c_governors", BUILD, "replay: governors in C", "idlewise replay", NONE, found);
+        let (what, command) = ("replay: governors in C", "idlewise replay");
+        row("c_governors", BUILD, what, command, NONE, self.c_governors());
         row("boot", BUILD, "lab boot", "idlewise lab boot", PROC, self.lab_boot());
         rows
     }
@@ -675,6 +675,28 @@ impl Checks<'_> {
         })
     }
 
+    /// This is about the process, whatever the machine.
+    fn c_governors(&self) -> Checked {
+        if !CAN_LOAD {
+            return Err(PluginError::Static.cause(&self.asker));
+        }
+        let compiler = Compiler::system();
+        let found = judged_compiler(
+            compiler.command(),
+            compiler.place().is_some(),
+            compiler.is_confinable(),
+            compiler.code_is_confinable(),
+            &install(&Root::live(), self.asker.is_root, Package::Compiler),
+        )?;
+        match compiler.temporary_folder() {
+            (_, true) => Ok(found),
+            (folder, false) => Err(Cause::new(
+                format!("no file can be made in {}", folder.display()),
+                "name another folder with TMPDIR",
+            )),
+        }
+    }
+
     fn lab_boot(&self) -> Checked {
         match boot_machine(self.asker.root, None).facts.cpu {
             Some(_) => Ok(Yes("the idle routine chosen at boot".to_owned())),
@@ -720,24 +742,6 @@ fn opened(spec: &CounterSpec) -> Result<PerfCounter, ErrorKind> {
     let event = PerfEvent { type_number: spec.type_number, config };
     let cpu = spec.cpus.first().copied().unwrap_or_default();
     PerfCounter::open(event, cpu).map_err(|error| error.kind())
-}
-
-/// This is about the process, whatever the machine.
-fn c_governors(compiler: &Compiler, is_root: bool) -> Checked {
-    let found = judged_compiler(
-        compiler.command(),
-        compiler.place().is_some(),
-        compiler.is_confinable(),
-        compiler.code_is_confinable(),
-        &install(&Root::live(), is_root, Package::Compiler),
-    )?;
-    match compiler.temporary_folder() {
-        (_, true) => Ok(found),
-        (folder, false) => Err(Cause::new(
-            format!("no file can be made in {}", folder.display()),
-            "name another folder with TMPDIR",
-        )),
-    }
 }
 
 fn judged_compiler(
