@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use idlewise_trace::TEXT_BYTE_COUNT_MAX;
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::Access;
 
 use crate::INCLUDE;
 use crate::cache::{Cache, LIBRARY_BYTE_COUNT_MAX, cache_folder};
@@ -21,6 +21,7 @@ use crate::diagnose::diagnose;
 use crate::error::PluginError;
 use crate::file::{SourceFile, read_bytes};
 use crate::instance::Library;
+use crate::program::{find_program, may_access};
 use crate::source::{GovernorSource, governors};
 use crate::work_folder::{Purpose, WorkFolder};
 
@@ -62,23 +63,6 @@ pub struct Compiler {
     command: String,
     cache: Option<PathBuf>,
     confinement: Confinement,
-}
-
-fn may_access(path: &Path, access: Access) -> bool {
-    accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
-}
-
-/// Returns where a program is that this process may start by this name, after resolving links. Does not start it.
-pub fn find_program(name: &str) -> Option<PathBuf> {
-    let is_program = |path: &PathBuf| path.is_file() && may_access(path, Access::EXEC_OK);
-    let found = match name.contains('/') {
-        true => Some(PathBuf::from(name)).filter(is_program),
-        false => {
-            let path = env::var_os("PATH")?;
-            env::split_paths(&path).map(|folder| folder.join(name)).find(is_program)
-        }
-    };
-    found?.canonicalize().ok()
 }
 
 impl Compiler {

@@ -18,6 +18,7 @@
 //! | `compile.rs` | the system's C compiler |
 //! | `work_folder.rs` | a private folder for the compiler, which is removed even after signals |
 //! | `cache.rs` | compiled libraries, kept where nobody else can write |
+//! | `program.rs` | [`find_program`]: where a program is |
 //! | `process_group.rs` | ends a compiler or worker with what it started |
 //! | `confine/` | limits for the compiler, and the seccomp filter of a worker |
 //! | `diagnose.rs` | shortens a failed compiler's messages |
@@ -63,18 +64,20 @@ mod page;
 mod patch;
 mod plugin;
 mod process_group;
+mod program;
 mod source;
 mod syscalls;
 mod work_folder;
 mod worker;
 
 pub use cache::cache_folder;
-pub use compile::{Compiler, Confinement, find_program};
+pub use compile::{Compiler, Confinement};
 pub use error::PluginError;
 pub use failure::{Failure, FailureCause, Place};
 pub use instance::{Instance, Library};
 pub use kernel::{KERNELS, Kernel};
 pub use plugin::{CAN_LOAD, Plugin, PluginLane, RemoteGovernor};
+pub use program::find_program;
 pub use source::GovernorSource;
 pub use work_folder::{Purpose, WorkFolder, end_without_compilers};
 pub use worker::{WorkerCommand, serve};

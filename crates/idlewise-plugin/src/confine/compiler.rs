@@ -17,8 +17,8 @@ use rustix::process::Resource;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 use super::{limit, without_capabilities};
-use crate::compile::find_program;
 use crate::process_group::kill_group;
+use crate::program::find_program;
 use crate::work_folder;
 
 /// A governor compiles in a fraction of a second, and in an emulated machine in half a minute.
