@@ -35,6 +35,14 @@ MODULE_PARM_DESC(select, "The governor's select function");
 static char *reflect = "menu_reflect";
 module_param(reflect, charp, 0444);
 MODULE_PARM_DESC(reflect, "The governor's reflect function");
+/*
+ * Our read of the clock comes before the governor's, and a microsecond can decide whether a gap goes on.
+ */
+static ulong select_clock, reflect_clock;
+module_param(select_clock, ulong, 0444);
+MODULE_PARM_DESC(select_clock, "Where select has just read the clock, in bytes from its start");
+module_param(reflect_clock, ulong, 0444);
+MODULE_PARM_DESC(reflect_clock, "The same for reflect");
 
 struct row {
 	s64 at_ns;
@@ -116,6 +124,24 @@ static int select_entered(struct kretprobe_instance *instance, struct pt_regs *r
 	return 0;
 }
 
+static int select_read_clock(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct row *row = this_cpu_ptr(&logs)->open;
+
+	if (row)
+		row->clock_select_ns = regs_return_value(regs);
+	return 0;
+}
+
+static int reflect_read_clock(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct row *row = this_cpu_ptr(&logs)->open;
+
+	if (row)
+		row->clock_reflect_ns = regs_return_value(regs);
+	return 0;
+}
+
 static int select_returned(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
 	struct select_arguments *kept = (void *)instance->data;
@@ -193,6 +219,10 @@ static struct kretprobe got_tick_probe = {
 };
 
 static struct kprobe reflect_probe = { .pre_handler = reflect_entered };
+static struct kprobe select_clock_probe = { .pre_handler = select_read_clock };
+static struct kprobe reflect_clock_probe = { .pre_handler = reflect_read_clock };
+static struct kprobe *clock_probes[] = { &select_clock_probe, &reflect_clock_probe };
+static int clock_probe_count;
 static struct kretprobe *kretprobes[] = { &select_probe, &sleep_length_probe, &got_tick_probe };
 
 static int log_show(struct seq_file *file, void *data)
@@ -225,6 +255,7 @@ static void stop(void)
 	int cpu;
 
 	debugfs_remove_recursive(folder);
+	unregister_kprobes(clock_probes, clock_probe_count);
 	unregister_kprobe(&reflect_probe);
 	unregister_kretprobes(kretprobes, ARRAY_SIZE(kretprobes));
 	for_each_possible_cpu(cpu)
@@ -251,6 +282,14 @@ static int __init probe_init(void)
 	error = register_kretprobes(kretprobes, ARRAY_SIZE(kretprobes));
 	if (!error)
 		error = register_kprobe(&reflect_probe);
+	if (!error && select_clock && reflect_clock) {
+		select_clock_probe.symbol_name = select;
+		select_clock_probe.offset = select_clock;
+		reflect_clock_probe.symbol_name = reflect;
+		reflect_clock_probe.offset = reflect_clock;
+		error = register_kprobes(clock_probes, ARRAY_SIZE(clock_probes));
+		clock_probe_count = error ? 0 : ARRAY_SIZE(clock_probes);
+	}
 	if (error) {
 		pr_err("cannot probe %s and %s: %d\n", select, reflect, error);
 		stop();
