@@ -20,7 +20,7 @@ Examples:
   # Manual pages: idlewise.1, idlewise-replay.1 and so on
   mkdir -p ~/.local/share/man/man1 && idlewise generate man ~/.local/share/man/man1
 
-`make install` and the Debian package install both.";
+Packages, archives and `make install` bring both.";
 
 /// Generate manual pages and shell completions
 #[derive(clap::Args)]

@@ -111,7 +111,7 @@ pub fn run(command: Command, definition: Definition) -> Result<ExitCode> {
     );
     if needs_file && program::is_embedded() {
         return Err(Failure::new(
-            "the Python package does not have this command; install idlewise itself (`make install`)",
+            "the Python package does not have this command; install idlewise itself: a package, an archive, or cargo install --locked idlewise-cli",
         ));
     }
     match command {

@@ -372,7 +372,7 @@ fn a_way_to_wake_that_is_impossible_is_refused() {
         assert_refused(&machine.arguments_of("states", &more), parts);
         assert_eq!(machine.disabled(2), "001");
     };
-    refused(&[], &["idlewise_bench is not installed", "make -C kernel deb"]);
+    refused(&[], &["idlewise_bench is not installed", "idlewise-dkms"]);
     for cpu in 0..4 {
         machine.write(&format!("{CPUS}/cpu{cpu}/cpuidle/state0/name"), "C1_ACPI");
     }
@@ -581,7 +581,7 @@ fn refuses_what_it_can_not_do_with_one_line() {
     let machine = Machine::new();
     machine.assert_refused(
         &["--by", "module"],
-        &["not installed for kernel 6.12.1", "make -C kernel deb"],
+        &["not installed for kernel 6.12.1", "idlewise-dkms"],
     );
     machine.write("lib/modules/6.12.1/modules.dep", "updates/dkms/idlewise_bench.ko:");
     machine.assert_refused(

@@ -23,8 +23,8 @@ pub enum IpiError {
     NotLoaded,
     /// The running kernel has no such module.
     #[error(
-        "the kernel module idlewise_bench is not installed for kernel {kernel}; build its package with \
-         `make -C kernel deb`, install that, then as root: modprobe idlewise_bench (kernel/README.md)"
+        "the kernel module idlewise_bench is not installed for kernel {kernel}; install the \
+         package idlewise-dkms (kernel/README.md), then as root: modprobe idlewise_bench"
     )]
     NotInstalled {
         /// The running kernel.
