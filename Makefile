@@ -426,6 +426,13 @@ test-kernel-newest: toolchain ## the same with Debian's newest kernel, in a Debi
 	@$(CARGO) build --quiet --release --package idlewise-cli
 	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/newest target/debian-stable
 
+# Run by hand only: ten minutes, and as long again for the build.
+.PHONY: test-machine-arm
+test-machine-arm: toolchain ## the command on Debian's AArch64 kernels, with idle states by PSCI (QEMU, 150 MB of downloads)
+	@./scripts/setup $(BUILD_PACKAGES) qemu-system-arm device-tree-compiler cpio python3-venv
+	@TRIPLES=aarch64-unknown-linux-musl ./scripts/dist commands
+	@IDLEWISE="$$(realpath "$${CARGO_TARGET_DIR:-target}")/stage/aarch64-linux-musl/idlewise" ./kernel/tests/machine/arm
+
 # The kernels' own governors, from Debian's source packages.
 KERNEL_SOURCES = target/kernel-sources
 

@@ -89,6 +89,17 @@ for (const [name, path] of Object.entries(PAGES)) {
     });
 }
 
+test("each part leads back to the first page", async () => {
+    for (const path of ["guide/introduction.html", "guide/park/c.html", "python/index.html", "rust/idlewise_core/trait.Governor.html"]) {
+        for (const device of path.startsWith("rust") ? [DESK] : [PHONE, DESK]) {
+            const { page, close } = await open(path, device);
+            await page.click("a.first-page");
+            assert.equal(page.url(), `${site}/index.html`, path);
+            await close();
+        }
+    }
+});
+
 test("every other page of the guide and of the Python reference fits a phone", async () => {
     const { page, close } = await open("index.html", { ...PHONE, colorScheme: "light" });
     const pages = readdirSync(folder, { recursive: true }).filter((path) => /^(guide|python)\/.*\.html$/.test(path) && !/toc\.html$/.test(path));

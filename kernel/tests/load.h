@@ -41,13 +41,22 @@ static int64_t now_ns(clockid_t clock)
 	return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
+static void pause_briefly(void)
+{
+#ifdef __aarch64__
+	asm volatile("yield");
+#else
+	__builtin_ia32_pause();
+#endif
+}
+
 static void compute(long ns)
 {
 	int64_t end = now_ns(CLOCK_THREAD_CPUTIME_ID) + ns;
 
 	while (now_ns(CLOCK_THREAD_CPUTIME_ID) < end)
 		for (int i = 0; i < 4; i++)
-			__builtin_ia32_pause();
+			pause_briefly();
 }
 
 static void sleep_ns(long ns)
