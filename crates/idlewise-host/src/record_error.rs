@@ -9,6 +9,14 @@ use idlewise_trace::log::LogError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
+    /// A container or chroot lacks /proc or /sys, so nothing can be said of the kernel.
+    #[error(
+        "/{name} is not mounted here, so it can't be told what the kernel offers; mount it, or record outside this chroot"
+    )]
+    Hidden {
+        /// `proc` or `sys`.
+        name: &'static str,
+    },
     /// tracefs is not mounted.
     #[error(
         "tracefs is not mounted; as root: `mount -t tracefs nodev /sys/kernel/tracing`, then record \
@@ -23,9 +31,8 @@ pub enum RecordError {
     NoTracefs,
     /// We have no permission to use tracefs.
     #[error(
-        "{}: {source}; record as root, or give idlewise the capability that lets it write there: \
-         `sudo setcap cap_dac_override+ep $(command -v idlewise)` (mounting tracefs with gid=GROUP \
-         lets a group read, which is not enough)", path.display()
+        "{}: {source}; record as root (mounting tracefs with gid=GROUP lets a group read, which is not enough)",
+        path.display()
     )]
     NotPermitted {
         /// The file or folder.

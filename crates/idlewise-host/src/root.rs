@@ -35,6 +35,12 @@ impl Root {
         self.0 == Path::new("/")
     }
 
+    /// Whether this machine's `/proc` or `/sys` is not mounted here, so that a file's absence says nothing.
+    pub(crate) fn hides(&self, name: &str) -> bool {
+        let mark = if name == "proc" { "proc/filesystems" } else { "sys/devices/system/cpu" };
+        self.is_live() && !self.has(mark)
+    }
+
     /// Returns the path of the machine's file `/NAME`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)

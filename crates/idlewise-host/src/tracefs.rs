@@ -57,6 +57,9 @@ impl Tracefs {
                 Err(_) => {}
             }
         }
+        if let Some(name) = ["proc", "sys"].into_iter().find(|name| root.hides(name)) {
+            return Err(RecordError::Hidden { name });
+        }
         // `nodev`, a tab, the name.
         let kinds = root.text("proc/filesystems").unwrap_or_default();
         match kinds.lines().any(|line| line.split_whitespace().last() == Some("tracefs")) {

@@ -13,6 +13,7 @@ use crate::{output, screen};
 const EXAMPLES: &str = "\
 Examples:
   # Completions for the shell that you use
+  mkdir -p ~/.local/share/bash-completion/completions ~/.zfunc ~/.config/fish/completions
   idlewise generate completions bash > ~/.local/share/bash-completion/completions/idlewise
   idlewise generate completions zsh > ~/.zfunc/_idlewise
   idlewise generate completions fish > ~/.config/fish/completions/idlewise.fish

@@ -579,10 +579,8 @@ fn one_measurement_at_a_time() {
 #[test]
 fn refuses_what_it_can_not_do_with_one_line() {
     let machine = Machine::new();
-    machine.assert_refused(
-        &["--by", "module"],
-        &["not installed for kernel 6.12.1", "idlewise-dkms"],
-    );
+    machine
+        .assert_refused(&["--by", "module"], &["not installed for kernel 6.12.1", "idlewise-dkms"]);
     machine.write("lib/modules/6.12.1/modules.dep", "updates/dkms/idlewise_bench.ko:");
     machine.assert_refused(
         &["--by", "module"],

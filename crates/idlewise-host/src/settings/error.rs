@@ -15,6 +15,11 @@ pub enum SettingsError {
     /// Only root may.
     #[error("changing settings needs root; run it with sudo")]
     NotRoot,
+    /// A container or chroot lacks /sys, so nothing can be said of this machine.
+    #[error(
+        "/sys is not mounted here, so this machine's settings can't be seen; as root: mount -t sysfs sysfs /sys"
+    )]
+    Hidden,
     /// No cpuidle driver.
     #[error(
         "this machine has no cpuidle driver, so there are no idle states to set, and a latency limit would \

@@ -74,6 +74,9 @@ pub struct Unusual {
 /// # Errors
 /// Fails if the journal is damaged.
 pub fn status(root: &Root) -> Result<Status, SettingsError> {
+    if root.hides("sys") {
+        return Err(SettingsError::Hidden);
+    }
     let (journal, has_journal_of_another_boot) = Journal::read(root)?;
     let now_ns = now_ns();
     let places = journal.slot_places();

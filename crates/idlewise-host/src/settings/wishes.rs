@@ -154,7 +154,11 @@ struct Machine<'a> {
 impl<'a> Machine<'a> {
     fn read(root: &'a Root) -> Result<Self, SettingsError> {
         if !matches!(driver(root), Some(Driver::Named(_))) {
-            return Err(SettingsError::NoDriver);
+            return Err(if root.hides("sys") {
+                SettingsError::Hidden
+            } else {
+                SettingsError::NoDriver
+            });
         }
         let cpus = root.online_cpus();
         if cpus.is_empty() {

@@ -448,7 +448,8 @@ impl Checks<'_> {
                 "let your init system run `idlewise set apply FILE`",
             ));
         }
-        let folders = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"];
+        let folders = ["etc", "usr/local/lib", "usr/lib", "lib"]
+            .map(|folder| format!("{folder}/systemd/system"));
         if !folders.iter().any(|folder| has(&format!("{folder}/{UNIT}"))) {
             return Err(Cause::new(
                 format!("{UNIT} is not installed"),
