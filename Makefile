@@ -426,7 +426,7 @@ test-kernel-newest: toolchain ## the same with Debian's newest kernel, in a Debi
 	@$(CARGO) build --quiet --release --package idlewise-cli
 	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/newest target/debian-stable
 
-# Run by hand only: ten minutes, and as long again for the build.
+# Run by hand only: it builds the command for AArch64. Without that, it takes two minutes on an idle machine.
 .PHONY: test-machine-arm
 test-machine-arm: toolchain ## the command on Debian's AArch64 kernels, with idle states by PSCI (QEMU, 150 MB of downloads)
 	@./scripts/setup $(BUILD_PACKAGES) qemu-system-arm device-tree-compiler cpio python3-venv

@@ -37,8 +37,12 @@ impl Root {
 
     /// Whether this machine's `/proc` or `/sys` is not mounted here, so that a file's absence says nothing.
     pub(crate) fn hides(&self, name: &str) -> bool {
-        let mark = if name == "proc" { "proc/filesystems" } else { "sys/devices/system/cpu" };
-        self.is_live() && !self.has(mark)
+        self.is_live() && !self.can_list(name)
+    }
+
+    /// Returns whether something is in the machine's folder `/NAME`.
+    pub fn can_list(&self, name: &str) -> bool {
+        self.path(name).read_dir().is_ok_and(|mut it| it.next().is_some())
     }
 
     /// Returns the path of the machine's file `/NAME`.

@@ -72,7 +72,7 @@ pub struct Unusual {
 /// Reads what is set. Changes nothing, and needs no rights.
 ///
 /// # Errors
-/// Fails if the journal is damaged.
+/// Fails if the journal is damaged, or `/sys` is not mounted.
 pub fn status(root: &Root) -> Result<Status, SettingsError> {
     if root.hides("sys") {
         return Err(SettingsError::Hidden);

@@ -23,7 +23,7 @@ use idlewise_trace::{Driver, MachineNote, cpus_in_words};
 use serde_json::{Value, json};
 
 use self::cause::Asker;
-use self::rows::{Checks, Row, SYSTEM_FILES, Verdict, can_list, short};
+use self::rows::{Checks, Row, SYSTEM_FILES, Verdict, short};
 use crate::error::{Failure, Result};
 use crate::screen;
 use crate::sysroot::root;
@@ -92,7 +92,7 @@ impl Doctor {
     /// Examines the machine and prints what it found.
     pub fn run(self) -> Result<ExitCode> {
         let root = root(self.sysroot.as_deref())?;
-        if !can_list(&root, "proc") && !can_list(&root, "sys") {
+        if !root.can_list("proc") && !root.can_list("sys") {
             return Err(Failure::new(format_args!(
                 "{}: neither proc nor sys is there; mount them, or name the folder that has them by --sysroot",
                 screen::name(&root.path(""))

@@ -123,16 +123,11 @@ const PROC: &[&str] = &["proc"];
 const SYS: &[&str] = &["sys"];
 const BOTH: &[&str] = &["proc", "sys"];
 
-/// Whether something is in a folder.
-pub fn can_list(root: &Root, folder: &str) -> bool {
-    root.path(folder).read_dir().is_ok_and(|mut it| it.next().is_some())
-}
-
 impl Checks<'_> {
     /// Makes all rows.
     pub fn rows(&self) -> Vec<Row> {
         let hidden: Vec<&str> =
-            BOTH.iter().copied().filter(|it| !can_list(self.asker.root, it)).collect();
+            BOTH.iter().copied().filter(|it| !self.asker.root.can_list(it)).collect();
         let mut rows: Vec<Row> = hidden.iter().map(|it| self.hidden_row(it)).collect();
         // Files are named as on the machine, not as in its copy.
         let copy = format!("{}/", self.asker.root.path("").display()).replace("//", "/");
