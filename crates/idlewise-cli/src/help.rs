@@ -160,7 +160,9 @@ fn template(command: &clap::Command) -> String {
         }
         text.push('\n');
     }
-    text.push_str("{options}\n\n`idlewise COMMAND --help` explains a command and shows examples.");
+    text.push_str("{options}\n\n`idlewise COMMAND --help` explains a command and shows examples.\nThe documents that it names are in ");
+    text.push_str(env!("CARGO_PKG_REPOSITORY"));
+    text.push('.');
     text
 }
 

@@ -71,8 +71,11 @@ fn report(error: &clap::Error) -> ExitCode {
             text.trim_end().lines().map(|line| without_middle(line.to_owned())).collect();
         say(lines.join("\n"));
     } else {
-        // `--help | head` is not an error.
-        let _ = error.print();
+        let printed = error.print().and_then(|()| screen::raw_stdout().flush());
+        // `--help | head` is not an error; a full disk is.
+        if let Err(cause) = printed {
+            return error::report(cause.into());
+        }
     }
     ExitCode::from(error.exit_code().try_into().unwrap_or(2))
 }

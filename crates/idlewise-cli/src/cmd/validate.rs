@@ -1,7 +1,7 @@
 //! `idlewise log validate`: checks whether a log can be trusted.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_report::validate::validate_table;
@@ -11,6 +11,7 @@ use idlewise_trace::log::LogError;
 use idlewise_trace::validate::{Check, CheckResult, Finding, validate};
 use serde_json::json;
 
+use crate::cmd::report::provenance::quoted;
 use crate::doubts::ShownDoubts;
 use crate::error::Result;
 use crate::input::{self, NamedLog};
@@ -146,15 +147,20 @@ impl Validate {
 }
 
 /// What `info` says: a verdict in a line, and where to look if it is not clean.
-pub fn verdict_of(named: &NamedLog) -> Result<String> {
+///
+/// `named` was read from `file`.
+pub fn verdict_of(named: &NamedLog, file: &Path) -> Result<String> {
     let bar = Progress::gaps("validating", named.log.gap_count());
     let findings = validate(&named.log, &|done| bar.set(done))?;
     bar.finish();
     let is_clean = findings
         .iter()
         .all(|finding| !matches!(finding.result(), CheckResult::Wrong | CheckResult::Doubt));
-    let details = if is_clean { "" } else { "; details: idlewise log validate" };
-    Ok(verdict(named, &findings) + details)
+    let details = match is_clean {
+        true => String::new(),
+        false => format!("; details: idlewise log validate {}", quoted(&file.to_string_lossy())),
+    };
+    Ok(verdict(named, &findings) + &details)
 }
 
 fn verdict(named: &NamedLog, findings: &[Finding]) -> String {

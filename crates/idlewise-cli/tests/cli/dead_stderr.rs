@@ -1,5 +1,5 @@
 //! A standard error that is full or no longer read, as with `2>&1 | head`, must not cost a
-//! recording or change the exit status.
+//! recording or change the exit status. A full standard output must.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use crate::{folder, root};
 
 /// A full disk, and a pipe whose reader has gone.
-fn dead_stderrs() -> [(&'static str, Stdio); 2] {
+fn dead_streams() -> [(&'static str, Stdio); 2] {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let (_reader, writer) = std::io::pipe().unwrap();
     [("full", full.into()), ("gone", writer.into())]
@@ -16,7 +16,7 @@ fn dead_stderrs() -> [(&'static str, Stdio); 2] {
 
 /// Runs a command with each of them, in a new folder.
 fn with_dead_stderr(arguments: &[&str], mut judge: impl FnMut(&str, &Path, Output)) {
-    for (name, stderr) in dead_stderrs() {
+    for (name, stderr) in dead_streams() {
         let folder = folder();
         let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
         let output = command.current_dir(folder.path()).args(arguments).stderr(stderr).output();
@@ -98,5 +98,23 @@ fn lints_forbid_every_other_way_to_print() {
         let manifest = fs::read_to_string(entry.unwrap().path().join("Cargo.toml")).unwrap();
         let manifest: toml::Table = manifest.parse().unwrap();
         assert_eq!(manifest["lints"]["workspace"], true.into(), "{}", manifest["package"]["name"]);
+    }
+}
+
+/// `idlewise --version > file` on a full disk must not pass for success; `--help | head` must.
+#[test]
+fn a_help_that_could_not_be_written_is_an_error() {
+    for arguments in [&["--version"][..], &["--help"], &["replay", "--help"]] {
+        for ((name, stdout), status) in dead_streams().into_iter().zip([2, 0]) {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+            let output = command.args(arguments).stdout(stdout).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(status), "{arguments:?}, {name}: {said}");
+            assert_eq!(
+                said.contains("No space left"),
+                status == 2,
+                "{arguments:?}, {name}: {said}"
+            );
+        }
     }
 }

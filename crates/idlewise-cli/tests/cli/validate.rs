@@ -1,7 +1,7 @@
 //! `idlewise log validate`. The checks themselves are tested in the library.
 
-use idlewise_trace::GapSink;
 use idlewise_trace::log::{IdleLog, LogWriter};
+use idlewise_trace::{GapSink, IdleGap};
 
 use crate::import::gaps;
 use crate::{OwnFile, WIDTH, assert_refused, folder, idlewise, json, root, stdout};
@@ -34,14 +34,23 @@ fn a_recording_is_checked_as_the_log_that_it_makes() {
 #[test]
 fn status_is_1_for_a_log_that_contradicts_itself() {
     let log = IdleLog::open(&root().join("traces/a-idle.parquet")).unwrap();
-    let mut gaps = gaps(&log);
-    gaps.swap(5, 6);
-    gaps[20].next_tick_ns = gaps[20].next_tick_ns.map(|ns| ns / 2);
     let folder = folder();
     let path = folder.path().join("mailed.parquet");
-    let mut writer = LogWriter::create(&path, false).unwrap();
-    writer.take(0, &gaps).unwrap();
-    writer.finish_unchecked(&log.metadata).unwrap();
+    let write = |gaps: &[IdleGap]| {
+        let mut writer = LogWriter::create(&path, true).unwrap();
+        writer.take(0, gaps).unwrap();
+        writer.finish_unchecked(&log.metadata).unwrap();
+    };
+    let mut gaps = gaps(&log);
+    gaps[20].next_tick_ns = gaps[20].next_tick_ns.map(|ns| ns / 2);
+    write(&gaps);
+    // `info` says so, too, with a command to paste.
+    let said = stdout(&["info", path.to_str().unwrap()]);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains(&format!("details: idlewise log validate {}", path.display())), "{said}");
+
+    gaps.swap(5, 6);
+    write(&gaps);
     let output = idlewise(&["log", "validate", path.to_str().unwrap(), "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -152,7 +152,7 @@ impl Info {
             writeln!(out, "{}", answer.notes.to_text(style.width).trim_end())?;
         } else {
             let style = TextStyle::for_stdout();
-            writeln!(out, "{}\n", wrap(&verdict_of(&named)?, style.width, 2))?;
+            writeln!(out, "{}\n", wrap(&verdict_of(&named, &self.log)?, style.width, 2))?;
             writeln!(out, "{}\n", header(&named.name, metadata, style.width))?;
             out.write_all(table.to_text(&style).as_bytes())?;
             let mut notes = self.doubts.notes();
