@@ -1,15 +1,7 @@
 # `idlewise doctor` on real kernels: what it says works does, what it says does not doesn't, and the line that it gives mends it.
 . /machine/tap
-doctor() { idlewise doctor --json > /tmp/doctor.json 2> /tmp/doctor.err; }
-# row FIELD ID: a field of a row; its fields are in alphabetical order, so `id` comes before `mend` and `verdict`
-row() { awk -v id="\"$2\"," -v field="\"$1\":" '$1 == "\"id\":" { on = $2 == id } on && $1 == field { sub(/^ *"[a-z]*": "?/, ""); sub(/"?,?$/, ""); print; exit }' /tmp/doctor.json; }
-# says ID VERDICT
-says() { doctor && [ "$(row verdict "$1")" = "$2" ] || { say "$1: $(row verdict "$1"), not $2: $(row why "$1")"; cat /tmp/doctor.err; return 1; }; }
 # mend ID: does what the row says, as root
 mend() { line=$(row mend "$1"); say "$1: $line"; case "$line" in sudo*|mount*) eval "${line#sudo }" ;; *) return 1 ;; esac; }
-as_nobody() { su -s /bin/sh nobody -c "$*" 2>&1; }
-# does COMMAND...: the command, and what it said where it fails
-does() { "$@" > /tmp/said 2>&1 || { say "$(tail -n 1 /tmp/said)"; return 1; }; }
 records() { does idlewise record -d 1 --force -o /tmp/doctor.dat; }
 sets() { does idlewise set apply --set C6=off && does idlewise set revert; }
 judges() { does idlewise why -d 1; }

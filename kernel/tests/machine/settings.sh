@@ -114,7 +114,6 @@ dd if=/dev/zero of=/run/fill bs=1M 2> /dev/null
 check "settings: can be reverted with a full /run" silent idlewise set revert
 rm /run/fill
 check "settings: completely" [ "$(values)" = "$first" ]
-as_nobody() { su -s /bin/sh nobody -c "$*" 2>&1; }
 check "settings: an ordinary user needs sudo" eval 'as_nobody idlewise set apply --set C6=off | grep -q "needs root"'
 check "settings: and may see the status" eval 'as_nobody idlewise set status | grep -q "has set nothing"'
 

@@ -3,7 +3,6 @@
 . /machine/tap
 silent() { "$@" > /dev/null 2>&1; }
 usage() { cat $cpus/cpu$1/cpuidle/state$2/usage; }
-as_nobody() { su -s /bin/sh nobody -c "$*" 2>&1; }
 # field NAME FILE: the first number of that name in a JSON file
 field() { sed -n "s/.*\"$1\": \([0-9.]*\),*$/\1/p" "$2" | head -n 1; }
 # row STATE FILE NAME: a number of the row of a state
