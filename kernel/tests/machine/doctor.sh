@@ -1,7 +1,7 @@
 # `idlewise doctor` on real kernels: what it says works does, what it says does not doesn't, and the line that it gives mends it.
 . /machine/tap
 # mend ID: does what the row says, as root
-mend() { line=$(row mend "$1"); say "$1: $line"; case "$line" in sudo*|mount*) eval "${line#sudo }" ;; *) return 1 ;; esac; }
+mend() { line=$(doctor_row mend "$1"); say "$1: $line"; case "$line" in sudo*|mount*) eval "${line#sudo }" ;; *) return 1 ;; esac; }
 records() { does idlewise record -d 1 --force -o /tmp/doctor.dat; }
 sets() { does idlewise set apply --set C6=off && does idlewise set revert; }
 judges() { does idlewise why -d 1; }

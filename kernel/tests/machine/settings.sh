@@ -7,7 +7,6 @@ limit() { cat $cpus/cpu$1/power/pm_qos_resume_latency_us; }
 machine_limit() { hexdump -n 4 -e '1/4 "%u"' /dev/cpu_dma_latency; }
 in_sysfs() { cat $governor $cpus/cpu*/cpuidle/state*/disable $cpus/cpu*/power/pm_qos_resume_latency_us; }
 values() { in_sysfs; machine_limit; }
-silent() { "$@" > /dev/null 2>&1; }
 usage() { cat $cpus/cpu$1/cpuidle/state$2/usage; }
 # refused WORDS ARGUMENTS...: status 2, a line with WORDS, and nothing is changed
 refused() {

@@ -1,7 +1,6 @@
 # `idlewise why` and `idlewise advise` on real cpuidle: the kernel's own counts, CPUs and drivers that go away, and
 # advice on a recording of this machine, which `idlewise set` takes.
 . /machine/tap
-silent() { "$@" > /dev/null 2>&1; }
 usage() { cat $cpus/cpu$1/cpuidle/state$2/usage; }
 # field NAME FILE: the first number of that name in a JSON file
 field() { sed -n "s/.*\"$1\": \([0-9.]*\),*$/\1/p" "$2" | head -n 1; }
