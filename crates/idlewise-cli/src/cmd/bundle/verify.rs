@@ -405,7 +405,11 @@ fn run_again(
             // A page contains its program, and a mail names it. Hints name commands.
             Some(_)
                 if theirs != ours
-                    && has_same_figures(form, [&expected, &folder], [&theirs, &ours])? =>
+                    && has_same_figures(
+                        form,
+                        [&expected, &folder],
+                        [&[&theirs, &manifest.version], &[&ours, program::VERSION]],
+                    )? =>
             {
                 let text =
                     "the same figures; what differs is the program's version, or names of commands";
@@ -417,17 +421,18 @@ fn run_again(
     Ok(())
 }
 
-/// Returns whether two outputs say the same, except which program made them and what commands were called.
+/// Returns whether two outputs say the same, except which program made them and what commands were called. A mail
+/// names a program by version and commit, a page by its version.
 fn has_same_figures(
     form: &outputs::Form,
     [theirs, ours]: [&Path; 2],
-    [their_program, our_program]: [&str; 2],
+    [their_names, our_names]: [&[&str; 2]; 2],
 ) -> Result<bool> {
     let ours_at = ours.join(form.path);
     // The program in a page has not become that much smaller.
     let byte_count_max = ours_at.metadata().map_err(Failure::new)?.len() + MORE_BYTE_COUNT_MAX;
-    let theirs = figures(form, &theirs.join(form.path), their_program, byte_count_max)?;
-    let ours = figures(form, &ours_at, our_program, byte_count_max)?;
+    let theirs = figures(form, &theirs.join(form.path), their_names, byte_count_max)?;
+    let ours = figures(form, &ours_at, our_names, byte_count_max)?;
     Ok(theirs.is_some_and(|theirs| ours.is_some_and(|ours| with_new_names(theirs) == ours)))
 }
 
@@ -445,7 +450,7 @@ fn with_new_names(parts: Vec<String>) -> Vec<String> {
 fn figures(
     form: &outputs::Form,
     path: &Path,
-    program: &str,
+    names: &[&str; 2],
     byte_count_max: u64,
 ) -> Result<Option<Vec<String>>> {
     let text = match read_small_file(path, byte_count_max) {
@@ -469,7 +474,10 @@ fn figures(
             parts
         }
     };
-    Ok(Some(parts.into_iter().map(|part| part.replace(program, "PROGRAM")).collect()))
+    let unnamed = |part: String| {
+        names.iter().fold(part, |part, name| part.replace(&format!("idlewise {name}"), "PROGRAM"))
+    };
+    Ok(Some(parts.into_iter().map(unnamed).collect()))
 }
 
 /// The first line in which two files differ, in words; `None` if they are the same. A line may be as long as a

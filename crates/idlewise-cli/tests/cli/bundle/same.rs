@@ -257,7 +257,11 @@ fn another_version_is_judged_by_its_figures() {
                 format!("{before}idlewise 0.0.9\n(a-much-longer-name-than-any-commit-of-ours-has).\n{after}")
             };
             edit("mail.txt", &name);
-            edit("report.html", &|text| text.replace("<style>", "<style>/* another */"));
+            edit("report.html", &|text| {
+                let ours = concat!("idlewise ", env!("CARGO_PKG_VERSION"));
+                assert!(text.contains(ours), "the page names its program");
+                text.replace(ours, "idlewise 0.0.9").replace("<style>", "<style>/* another */")
+            });
             edit("bundle.json", &|text| {
                 let mut manifest: Value = serde_json::from_str(&text).unwrap();
                 manifest["version"] = "0.0.9".into();
