@@ -5,9 +5,8 @@
 
 CARGO ?= cargo
 IDLEWISE = $(CARGO) run --quiet --release --package idlewise-cli --
-# Built faster than it runs: for the demo. Tests set it to dev, so that what they have built is not built again.
-DEMO_PROFILE ?= demo
-DEMO = $(CARGO) run --quiet --profile $(DEMO_PROFILE) --package idlewise-cli --
+# Built faster than it runs: for the demo.
+DEMO = $(CARGO) run --quiet --profile demo --package idlewise-cli --
 
 # What building needs besides Rust: a C compiler, for zstd and xz. Tests and the benchmark also use perf and
 # trace-cmd to read recordings, and protoc to read exports. AArch64 is cross-compiled and run in an emulator.
@@ -131,7 +130,7 @@ toolchain:
 
 demo: toolchain ## the main job on the bundled recordings: import one, then replay all
 	@./scripts/setup $(BUILD_PACKAGES)
-	@$(CARGO) build --profile $(DEMO_PROFILE) --package idlewise-cli
+	@$(CARGO) build --profile demo --package idlewise-cli
 	@echo '$$ idlewise log import traces/s-softirq500.perf.data.xz --output target/s-softirq500.parquet'
 	@mkdir -p target
 	@$(DEMO) log import traces/s-softirq500.perf.data.xz --output target/s-softirq500.parquet --force
@@ -161,16 +160,16 @@ test-wheels: toolchain ## what `make wheel` or `make wheels` built: checked as P
 	@./scripts/setup $(BUILD_PACKAGES) python3-venv
 	@./scripts/test-wheels
 
-# The command as it is when the Python package is built too: with buckets, and with the features that the package asks of
-# shared dependencies. `cargo test --workspace` has the same, so it, both targets and maturin share what is compiled. The
-# command without buckets is what `make demo`, `make install` and front-door build.
-BUILD_BOTH = $(CARGO) build --quiet --package idlewise-cli --package idlewise-python
+# What `cargo test --workspace` runs, and the command beside it, with buckets. Targets that need the command in CI take that
+# one, because cargo compiles shared dependencies once more for every other choice of packages.
+BUILD_TESTED = $(CARGO) test --quiet --workspace --no-run
+TESTED = $$(realpath "$${CARGO_TARGET_DIR:-target}")/debug/idlewise
 
 .PHONY: test-python
 test-python: toolchain ## the Python package: built, installed into a fresh environment, tested and type-checked
 	@./scripts/setup $(BUILD_PACKAGES) python3-venv
-	@$(BUILD_BOTH)
-	@IDLEWISE="$$(realpath "$${CARGO_TARGET_DIR:-target}/debug/idlewise")" ./scripts/test-python
+	@$(BUILD_TESTED)
+	@IDLEWISE="$(TESTED)" ./scripts/test-python
 
 .PHONY: test-fleet
 # Run by hand: Ray is a download of 80 MB, and Google's and Azure's emulators take minutes to build and install.
@@ -195,18 +194,17 @@ python-docs: ## the Python package's reference as HTML, in target/python/referen
 .PHONY: report
 report: toolchain ## a page about the bundled recordings, target/report.html
 	@./scripts/setup $(BUILD_PACKAGES)
-	@$(CARGO) build --profile $(DEMO_PROFILE) --package idlewise-cli
+	@$(CARGO) build --profile demo --package idlewise-cli
 	@mkdir -p target
 	@$(DEMO) report -o target/report.html --force
 
-# The folder of what a profile builds.
-DEMO_FOLDER = $${CARGO_TARGET_DIR:-target}/$(DEMO_PROFILE:dev=debug)
+DEMO_FOLDER = $${CARGO_TARGET_DIR:-target}/demo
 
 .PHONY: site
 site: toolchain book python-docs report ## the guide, the references and a live report under one index page, in target/site (Node, Chromium)
 	@./scripts/setup chromium
 	@./scripts/page-tools chromium
-	@$(CARGO) build --quiet --profile $(DEMO_PROFILE) --package idlewise-host --example captured
+	@$(CARGO) build --quiet --profile demo --package idlewise-host --example captured
 	@$(CARGO) clean --quiet --doc
 	@$(DOC) $(addprefix --package ,$(LIBRARIES))
 	@./site/build "$(DEMO_FOLDER)/idlewise" "$(DEMO_FOLDER)/examples/captured"
@@ -228,9 +226,9 @@ page: ## rebuild the report's page from its TypeScript (Node 20)
 .PHONY: test-page
 test-page: toolchain ## the report's page in a real browser: a minute (IDLEWISE_GOLDEN=rewrite: new pictures)
 	@./scripts/setup $(BUILD_PACKAGES) chromium
-	@$(BUILD_BOTH)
-	@if why=$$(./scripts/page-tools chromium 2>&1); then cd $(PAGE) && ./node_modules/.bin/tsc && node build.mjs --check && \
-	IDLEWISE="$$(realpath "$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/idlewise")" node --test-reporter=spec tests/all.mjs; \
+	@$(BUILD_TESTED)
+	@idlewise="$(TESTED)"; if why=$$(./scripts/page-tools chromium 2>&1); then cd $(PAGE) && ./node_modules/.bin/tsc && node build.mjs --check && \
+	IDLEWISE="$$idlewise" node --test-reporter=spec tests/all.mjs; \
 	else echo "SKIPPED: the report's page: $$why"; fi
 
 .PHONY: bench-page
@@ -336,20 +334,20 @@ test-killed: toolchain ## commands that change settings, killed at each of their
 	@./scripts/setup $(BUILD_PACKAGES)
 	IDLEWISE_KILL_STEP=1 $(CARGO) test --quiet --package idlewise-cli --test cli killed:: -- --nocapture
 
-front-door: toolchain ## run the README's first command and look at what it prints
+front-door: toolchain ## run the README's first command, but for building, and look at what it prints
+	@$(BUILD_TESTED)
 	@command=$$(sed -n '/^```sh$$/{n;p;q}' README.md); echo "README: $$command"; \
-	DEMO_PROFILE=dev $$command | grep ' instead of menu' && echo 'README: it prints what it promises'
-	@$(CARGO) run --quiet --package idlewise-cli -- lab sweep s3://bucket/sweep.toml 2>&1 | grep 'built without buckets'
+	$$command CARGO=true DEMO="$(TESTED)" | grep ' instead of menu' && echo 'README: it prints what it promises'
 
 # The command without debug information, since it travels into the virtual machines' memory.
 test-kernel: toolchain ## the kernel modules in real kernels, in QEMU; and these as judges of the replay
 	@./scripts/setup $(KERNEL_PACKAGES)
 	@./scripts/setup $(KERNEL_BACKPORTS)
 	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
-	@$(CARGO) build --quiet --package idlewise-cli
+	@$(BUILD_TESTED)
 	@./kernel/tests/package
 	@target="$${CARGO_TARGET_DIR:-target}"; mkdir -p "$$target/kernel" && \
-	strip -o "$$target/kernel/idlewise" "$$target/debug/idlewise" && export IDLEWISE="$$target/kernel/idlewise" && \
+	strip -o "$$target/kernel/idlewise" "$(TESTED)" && export IDLEWISE="$$target/kernel/idlewise" && \
 	./kernel/tests/run && ./kernel/tests/machine/run
 
 # Run by hand only: 15 minutes on two idle CPUs.
@@ -477,7 +475,7 @@ patch-tables: toolchain ## what docs/patches/teo-mean-6.12.patch does in the rep
 # other tests use: a release takes longer to build than this takes to run.
 conformance-short: toolchain ## the same on fewer decisions
 	@if ./scripts/kernel-sources $(KERNEL_SOURCES); then \
-	$(CARGO) run --quiet --package idlewise-cli -- lab verify sources --decisions 500000 $(KERNEL_SOURCES)/6.*/; fi
+	$(BUILD_TESTED) && "$(TESTED)" lab verify sources --decisions 500000 $(KERNEL_SOURCES)/6.*/; fi
 
 # Twice, because the bundled logs are part of the binary whose output is checked.
 golden: toolchain ## rewrite expected outputs and generated documents; review the diff

@@ -6,6 +6,9 @@
 //! | `remote.rs` | [`Remote`]: what is behind a URL, if the feature `buckets` is on |
 //! | `no_remote.rs` | its stand-in otherwise, which says how to get one |
 
+#[cfg(all(test, feature = "buckets"))]
+#[allow(dead_code, reason = "only its message is tested")]
+mod no_remote;
 #[cfg(feature = "buckets")]
 mod remote;
 #[cfg(not(feature = "buckets"))]

@@ -64,3 +64,21 @@ impl Storage for Remote {
         match *self {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_how_to_get_buckets() {
+        for url in ["s3://bucket/cells", "gs://bucket/cells"] {
+            let Failure::Message(message) = Remote::open(url).err().unwrap() else {
+                panic!("a message")
+            };
+            assert!(message.starts_with(&format!("{url}: ")), "{message}");
+            assert!(message.contains("built without buckets"), "{message}");
+            assert!(message.contains("--features buckets"), "{message}");
+            assert_eq!(message.lines().count(), 1, "{message}");
+        }
+    }
+}

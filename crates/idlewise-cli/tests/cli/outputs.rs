@@ -308,13 +308,13 @@ fn pages_and_plots_replace_only_files() {
     let place = Place::new();
     fs::create_dir(place.path("pages")).unwrap();
     fs::write(place.path("precious"), "precious").unwrap();
-    symlink("../precious", place.path("pages/menu-min.svg")).unwrap();
-    let output = place.run(&["lab", "study", "menu-min", "--pages", "pages", "--force"]);
+    symlink("../precious", place.path("pages/promotion.svg")).unwrap();
+    let output = place.run(&["lab", "study", "promotion", "--pages", "pages", "--force"]);
     assert_eq!(output.status.code(), Some(2));
     let left: Vec<_> = fs::read_dir(place.path("pages")).unwrap().collect();
     assert_eq!(left.len(), 1, "neither page nor plot is written");
     fs::copy(crate::root().join("docs/park/measured.json"), place.path("saved.json")).unwrap();
-    for name in ["pages/menu-min.svg", "saved.json"] {
+    for name in ["pages/promotion.svg", "saved.json"] {
         let arguments = ["measure", "park", "--from", "saved.json", "--force", "--plot", name];
         let output = place.run(&arguments);
         assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));

@@ -623,7 +623,7 @@ fn a_wrong_manifest_is_refused_with_its_line() {
     assert_eq!(place.run(&["--shard", "3/2"]).status.code(), Some(2));
 }
 
-/// `make front-door` sees it too, because CI's tests have buckets.
+/// CI's tests have buckets, so `storage` has a test of the message, too.
 #[cfg(not(feature = "buckets"))]
 #[test]
 fn a_command_without_buckets_says_how_to_get_them() {

@@ -25,7 +25,7 @@ impl Machine {
     }
 
     fn with(cpu_count: u16, states: &[&str]) -> Self {
-        let folder = captured::roomy_folder();
+        let folder = captured::folder_in_memory();
         let root = Root::at(folder.path());
         let machine = Machine(folder, root);
         machine.put("proc/sys/kernel/random/boot_id", "one\n");

@@ -59,11 +59,7 @@ impl CapturedMachine {
 
     /// Unpacks the text of a tree.
     pub fn from_tree(text: &str) -> Self {
-        Self::from_tree_in(tempfile::tempdir().unwrap(), text)
-    }
-
-    fn from_tree_in(folder: TempDir, text: &str) -> Self {
-        let machine = CapturedMachine(folder);
+        let machine = CapturedMachine(folder_in_memory());
         for file in text.split("== ").skip(1) {
             let (path, content) = file.split_once('\n').unwrap();
             if let Some(cpus) = path.strip_prefix("@cpuidle ") {
@@ -90,7 +86,7 @@ impl CapturedMachine {
         let list = text.split_once(online).unwrap().1.lines().next().unwrap();
         let all = format!("0-{}", cpu_count - 1);
         // Topology is written below.
-        let machine = Self::from_tree_in(roomy_folder(), &text.replace(list, &all));
+        let machine = Self::from_tree(&text.replace(list, &all));
         let (core_count, package_core_count) = (cpu_count / 2, cpu_count / 4);
         for cpu in 0..cpu_count {
             let core = cpu % core_count;
@@ -202,9 +198,9 @@ impl CapturedMachine {
     }
 }
 
-/// A folder for ten thousands of files: in memory if there is room, because a busy disk takes minutes to make and remove
-/// them.
-pub fn roomy_folder() -> TempDir {
+/// A folder for a machine's thousands of files: in memory if there is room, because a disk's file system takes long to
+/// make them where others were just removed.
+pub fn folder_in_memory() -> TempDir {
     const BYTE_COUNT_MIN: u64 = 1 << 30;
     let has_room = rustix::fs::statvfs("/dev/shm")
         .is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) >= BYTE_COUNT_MIN);

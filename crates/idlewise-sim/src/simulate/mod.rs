@@ -778,7 +778,7 @@ impl<'a> Simulation<'a> {
         self.end_steps();
         // Gaps were recorded as they ended, with CPUs mixed.
         self.report.gaps.sort_by_key(|gap| (gap.cpu, gap.start_ns));
-        debug_assert!(
+        assert!(
             self.cpus.iter().all(|cpu| !matches!(cpu.mode, Mode::Idle(_)) || cpu.segment.is_none())
         );
         self.report

@@ -206,7 +206,7 @@ impl RunQueue {
 
     /// Makes the next task the current one.
     pub(super) fn take(&mut self, now_ns: u64, lags_ns: &mut [i64]) -> Option<TaskId> {
-        debug_assert!(self.current.is_none());
+        assert!(self.current.is_none());
         let place = self.settle(lags_ns)?;
         let entity = self.queued.remove(place)?;
         self.counted_until_ns = now_ns;
