@@ -138,11 +138,13 @@ demo: toolchain ## the main job on the bundled recordings: import one, then repl
 	@echo '$$ idlewise replay'
 	@$(DEMO) replay
 
-# Every part runs, whether or not the others fail.
-TEST_PARTS = lint unit-test test-python test-page stress-short loom-bounded bare-metal other-systems msrv test-arm front-door conformance-short test-kernel
+# Every part runs, whether or not the others fail. Parts that come first take longest.
+TEST_PARTS = lint unit-test test-kernel test-python test-page stress-short loom-bounded bare-metal other-systems msrv test-arm front-door conformance-short
+# How many parts run at once: with two, one computes while the other waits for downloads, disks or time to pass.
+TEST_JOBS = 1
 
-test: setup ## everything that CI runs, and at its end a list of what was skipped and why
-	@./scripts/skips $(MAKE) --no-print-directory --keep-going $(TEST_PARTS)
+test: setup ## everything that CI runs, and at its end a list of what was skipped and why; TEST_JOBS=2 runs two parts at once
+	@./scripts/skips sh -c 'echo $(TEST_PARTS) | xargs -n 1 -P $(TEST_JOBS) $(MAKE) --no-print-directory'
 
 .PHONY: wheel
 wheel: toolchain ## the Python package for this architecture, and its source package, in target/wheels
@@ -283,8 +285,8 @@ tsan: ## run idlewise-park's tests under ThreadSanitizer (needs a nightly toolch
 stress: toolchain ## 10⁹ wake-ups by real threads with random timeouts (hours; STRESS_COUNT=N for fewer)
 	IDLEWISE_STRESS_COUNT=$(or $(STRESS_COUNT),1000000000) $(CARGO) test --release --package idlewise-park --test stress_parker --test stress_channel -- --nocapture
 
-stress-short: toolchain ## the same for 30 seconds
-	@IDLEWISE_STRESS_SECONDS=30 ./scripts/cargo-test --package idlewise-park --test stress_parker --test stress_channel
+stress-short: toolchain ## the same for 15 seconds
+	@IDLEWISE_STRESS_SECONDS=15 ./scripts/cargo-test --package idlewise-park --test stress_parker --test stress_channel
 
 # The waiting crates, built for Arm and run in an emulator.
 test-arm: toolchain ## test idlewise-core and idlewise-park for AArch64 under qemu-user
