@@ -358,7 +358,7 @@ impl Parker {
     /// # use idlewise_park::Parker;
     /// # use std::time::Duration;
     /// let parker = Parker::new();
-    /// parker.park_timeout(Duration::from_micros(10));
+    /// parker.park_timeout(Duration::from_millis(20));
     /// assert_eq!(parker.stats().waits, 1);
     /// ```
     pub fn stats(&self) -> WaitStats {

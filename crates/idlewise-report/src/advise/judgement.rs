@@ -138,8 +138,10 @@ pub struct Judgement {
 /// Delays of both sides by slice, under common values.
 struct Counted {
     values_ns: Vec<u64>,
-    /// `[slice][value]`.
-    counts: Vec<Vec<u64>>,
+    /// `[value * slice_count + slice]`, because quantiles are drawn thousands of times and go through it in this order.
+    counts: Vec<u64>,
+    /// Of each slice.
+    totals: Vec<u64>,
 }
 
 impl Counted {
@@ -157,29 +159,33 @@ impl Counted {
             rounded = rounded_up;
             values_ns = distinct(rounded);
         }
-        let count = |delays: &Delays| {
-            let mut counts = vec![0; values_ns.len()];
+        let slice_count = slices.delays.len();
+        let mut counts = vec![0; values_ns.len() * slice_count];
+        let mut totals = vec![0; slice_count];
+        for (slice, delays) in slices.delays.iter().enumerate() {
             for (ns, count) in delays.iter() {
                 if let Ok(at) = values_ns.binary_search(&rounded(ns)) {
-                    counts[at] += count;
+                    counts[at * slice_count + slice] += count;
+                    totals[slice] += count;
                 }
             }
-            counts
-        };
-        let counts = slices.delays.iter().map(count).collect();
-        Counted { values_ns, counts }
+        }
+        Counted { values_ns, counts, totals }
     }
 
     /// The smallest delays that these shares of the events in the drawn slices do not exceed. The shares ascend.
     fn quantiles_ns(&self, weights: &[u64], ratios: &[f64]) -> Vec<f64> {
-        let slices = || self.counts.iter().zip(weights).filter(|(_, weight)| **weight > 0);
-        let all: u64 = slices().map(|(counts, weight)| weight * counts.iter().sum::<u64>()).sum();
+        let drawn = |counts: &[u64]| -> u64 {
+            counts.iter().zip(weights).map(|(count, weight)| count * weight).sum()
+        };
+        let all = drawn(&self.totals);
         let mut ranks =
             ratios.iter().map(|ratio| (ratio * all as f64).ceil().max(1.0) as u64).peekable();
         let mut found = Vec::with_capacity(ratios.len());
         let mut seen = 0;
-        for (at, value_ns) in self.values_ns.iter().enumerate() {
-            seen += slices().map(|(counts, weight)| weight * counts[at]).sum::<u64>();
+        let rows = self.counts.chunks_exact(self.totals.len().max(1));
+        for (value_ns, counts) in self.values_ns.iter().zip(rows) {
+            seen += drawn(counts);
             while ranks.next_if(|rank| seen >= *rank).is_some() {
                 found.push(*value_ns as f64);
             }
