@@ -459,11 +459,11 @@ fn a_study_becomes_charts() {
     let folder = folder();
     let path = folder.path().join("study.html");
     let path = path.to_str().unwrap();
-    let text = stdout(&["lab", "study", "amd-mwait", "--report", path]);
+    let text = stdout(&["lab", "study", "promotion", "--report", path]);
     assert!(text.starts_with(path), "{text}");
     let page = PageFile::parse(fs::read_to_string(path).unwrap());
     assert_charts(&page, &["lines", "tornado"]);
-    assert_refused(&["lab", "study", "amd-mwait", "--report", path], &["--force"]);
+    assert_refused(&["lab", "study", "promotion", "--report", path], &["--force"]);
 }
 
 /// Each verdict is a sentence with at most three facts, each with its basis, and says what limits it. A

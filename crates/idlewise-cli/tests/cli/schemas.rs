@@ -76,7 +76,7 @@ const COMMANDS: [&str; 29] = [
     "lab sweep crates/idlewise-cli/tests/saved/sweep.toml --store FOLDER/cells",
     "lab sweep prune crates/idlewise-cli/tests/saved/sweep.toml --store FOLDER/cells",
     "lab simulate spr tcp-lat --duration-ms 20",
-    "lab study amd-mwait",
+    "lab study promotion",
     "info traces/s-softirq500.parquet",
     "log validate traces/s-softirq500.parquet",
     "log validate FOLDER/ping-pong.parquet",

@@ -378,6 +378,8 @@ impl Watch {
                 {
                     wish = Some(app.key(key));
                 }
+            } else if session.is_resized() {
+                is_changed = true;
             }
             if is_to_stop.swap(false, Ordering::Relaxed) {
                 wish = Some(Wish::Suspend);

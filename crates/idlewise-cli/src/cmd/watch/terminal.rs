@@ -49,6 +49,12 @@ impl Session {
         Ok(())
     }
 
+    /// Whether the terminal has another size than what was drawn. crossterm can lose the signal that says so, if a key
+    /// comes at the same time.
+    pub fn is_resized(&mut self) -> bool {
+        self.0.size().is_ok_and(|size| size != self.0.get_frame().area().as_size())
+    }
+
     /// Draws everything again with the next [`Session::draw`].
     ///
     /// # Errors

@@ -29,9 +29,20 @@ impl Terminal {
 
     fn start_in(
         folder: &Path,
+        size: (u16, u16),
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        Self::start_with(folder, size, arguments, variables, false)
+    }
+
+    /// `is_deaf`: the signal of another size never arrives.
+    fn start_with(
+        folder: &Path,
         (width, height): (u16, u16),
         arguments: &[&str],
         variables: &[(&str, &str)],
+        is_deaf: bool,
     ) -> Self {
         let master =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
@@ -53,11 +64,16 @@ impl Terminal {
             .env("RUST_BACKTRACE", "0")
             .env_remove("NO_COLOR")
             .envs(variables.iter().copied());
-        // SAFETY: both calls are allowed between fork and exec.
+        // SAFETY: these calls are allowed between fork and exec.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
                     return Err(std::io::Error::last_os_error());
+                }
+                if is_deaf {
+                    let mut set = std::mem::zeroed();
+                    libc::sigaddset(&mut set, libc::SIGWINCH);
+                    libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
                 }
                 Ok(())
             });
@@ -205,6 +221,22 @@ fn the_screen_follows_the_machine_and_the_keys() {
     terminal.press("q");
     let (status, _) = terminal.end();
     assert!(status.success());
+}
+
+/// Also while nothing else changes.
+#[test]
+fn another_size_is_seen_without_its_signal() {
+    let machine = server();
+    let arguments = ["--sysroot", path(&machine), FAST[0], FAST[1]];
+    let mut terminal = Terminal::start_with(Path::new("/"), (80, 24), &arguments, &[], true);
+    terminal.shows("8 CPUs");
+    terminal.press(" ");
+    terminal.shows("PAUSED");
+    terminal.parser.screen_mut().set_size(cells(5), cells(30));
+    tcsetwinsize(&terminal.master, winsize(30, 5)).unwrap();
+    terminal.shows("too small: 30x5");
+    terminal.press("q");
+    assert!(terminal.end().0.success());
 }
 
 #[test]
