@@ -24,20 +24,11 @@ struct Terminal {
 
 impl Terminal {
     fn start(size: (u16, u16), arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        Self::start_in(Path::new("/"), size, arguments, variables)
-    }
-
-    fn start_in(
-        folder: &Path,
-        size: (u16, u16),
-        arguments: &[&str],
-        variables: &[(&str, &str)],
-    ) -> Self {
-        Self::start_with(folder, size, arguments, variables, false)
+        Self::start_in(Path::new("/"), size, arguments, variables, false)
     }
 
     /// `is_deaf`: the signal of another size never arrives.
-    fn start_with(
+    fn start_in(
         folder: &Path,
         (width, height): (u16, u16),
         arguments: &[&str],
@@ -134,6 +125,11 @@ impl Terminal {
         rustix::io::write(&self.master, keys.as_bytes()).unwrap();
     }
 
+    fn resize(&mut self, width: u16, height: u16) {
+        self.parser.screen_mut().set_size(cells(height), cells(width));
+        tcsetwinsize(&self.master, winsize(width, height)).unwrap();
+    }
+
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -214,8 +210,7 @@ fn the_screen_follows_the_machine_and_the_keys() {
     for ((width, height), part) in
         [((60, 12), "? help"), ((30, 5), "too small: 30x5"), ((180, 40), "refused")]
     {
-        terminal.parser.screen_mut().set_size(cells(height), cells(width));
-        tcsetwinsize(&terminal.master, winsize(width, height)).unwrap();
+        terminal.resize(width, height);
         terminal.shows(part);
     }
     terminal.press("q");
@@ -228,12 +223,11 @@ fn the_screen_follows_the_machine_and_the_keys() {
 fn another_size_is_seen_without_its_signal() {
     let machine = server();
     let arguments = ["--sysroot", path(&machine), FAST[0], FAST[1]];
-    let mut terminal = Terminal::start_with(Path::new("/"), (80, 24), &arguments, &[], true);
+    let mut terminal = Terminal::start_in(Path::new("/"), (80, 24), &arguments, &[], true);
     terminal.shows("8 CPUs");
     terminal.press(" ");
     terminal.shows("PAUSED");
-    terminal.parser.screen_mut().set_size(cells(5), cells(30));
-    tcsetwinsize(&terminal.master, winsize(30, 5)).unwrap();
+    terminal.resize(30, 5);
     terminal.shows("too small: 30x5");
     terminal.press("q");
     assert!(terminal.end().0.success());
@@ -322,7 +316,7 @@ fn a_key_records_or_says_why_not() {
     let machine = server();
     let folder = tempfile::tempdir().unwrap();
     let arguments = ["--sysroot", path(&machine), FAST[0], FAST[1]];
-    let mut terminal = Terminal::start_in(folder.path(), (100, 24), &arguments, &[]);
+    let mut terminal = Terminal::start_in(folder.path(), (100, 24), &arguments, &[], false);
     terminal.shows("8 CPUs");
     terminal.press("r");
     let began = Instant::now();
