@@ -41,7 +41,7 @@ pub enum RecordError {
         source: io::Error,
     },
     /// A file in tracefs rejected the operation.
-    #[error("{}: {source}; `dmesg` may say why, and -b sets smaller buffers", path.display())]
+    #[error("{}: {source}; {}", path.display(), tracefs_advice(source))]
     Tracefs {
         /// The file.
         path: PathBuf,
@@ -84,5 +84,12 @@ impl RecordError {
             ErrorKind::PermissionDenied => RecordError::NotPermitted { path, source },
             _ => RecordError::Tracefs { path, source },
         }
+    }
+}
+
+fn tracefs_advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        ErrorKind::ReadOnlyFilesystem => "`idlewise doctor` says how to make it writable",
+        _ => "`dmesg` may say why, and -b sets smaller buffers",
     }
 }

@@ -175,12 +175,7 @@ impl Read for Counted {
 
 /// Creates an unnamed file in the folder for temporary files.
 pub fn unnamed_file() -> Result<File> {
-    tempfile::tempfile().map_err(|error| {
-        Failure::new(format_args!(
-            "cannot make a temporary file in {}: {error}; set TMPDIR",
-            std::env::temp_dir().display()
-        ))
-    })
+    Ok(idlewise_trace::unnamed_file()?)
 }
 
 /// Reads the first bytes of a file, or as many as it has. The file's position does not change.

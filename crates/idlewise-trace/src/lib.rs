@@ -108,7 +108,7 @@ pub use gap::{IdleGap, WakeReason};
 pub use log::validate;
 pub use machine_note::{MachineNote, NOTE_VERSION, NotedTable};
 #[cfg(feature = "log")]
-pub use output::{OutputFile, OutputOptions, end_without_partial_files};
+pub use output::{OutputFile, OutputOptions, end_without_partial_files, unnamed_file};
 pub use small_file::{
     TEXT_BYTE_COUNT_MAX, open_regular, read_small_file, read_small_file_of, read_small_text,
     read_small_text_of,

@@ -65,7 +65,7 @@ pub enum LogError {
     #[error("{path}: its folder does not exist; make it, or name another")]
     NoFolder { path: PathBuf },
     #[error(
-        "cannot make a temporary file in {}: {error}; set TMPDIR to a place with more room",
+        "a temporary file in {}: {error}; set TMPDIR to another folder",
         std::env::temp_dir().display()
     )]
     Scratch { error: std::io::Error },

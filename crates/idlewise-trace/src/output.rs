@@ -19,7 +19,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::log_error::LogError;
@@ -66,7 +66,7 @@ impl OutputFile {
     pub fn create(path: &Path, options: &OutputOptions<'_>) -> Result<Self, LogError> {
         let io = |error| LogError::io(path, error);
         if let Some(to) = existing(path, options)? {
-            let file = tempfile::tempfile().map_err(|error| LogError::Scratch { error })?;
+            let file = unnamed_file()?;
             let (to, is_stdout) = to;
             let way = Way::Through { to, is_stdout };
             return Ok(OutputFile { path: path.to_owned(), file, way });
@@ -94,7 +94,7 @@ impl OutputFile {
         let path = PathBuf::from("standard output");
         let to = rustix::io::dup(rustix::stdio::stdout());
         let to = to.map_err(|error| LogError::io(&path, error.into()))?.into();
-        let file = tempfile::tempfile().map_err(|error| LogError::Scratch { error })?;
+        let file = unnamed_file()?;
         Ok(OutputFile { path, file, way: Way::Through { to, is_stdout: true } })
     }
 
@@ -103,7 +103,7 @@ impl OutputFile {
     /// # Errors
     /// Fails if the folder for temporary files cannot be written to.
     pub fn unnamed(path: &Path) -> Result<Self, LogError> {
-        let file = tempfile::tempfile().map_err(|error| LogError::Scratch { error })?;
+        let file = unnamed_file()?;
         Ok(OutputFile { path: path.to_owned(), file, way: Way::Unnamed })
     }
 
@@ -135,7 +135,15 @@ impl OutputFile {
         match self.way {
             Way::Name { .. } => tempfile::tempfile_in(folder(&self.path))
                 .map_err(|error| LogError::io(&self.path, error)),
-            _ => tempfile::tempfile().map_err(|error| LogError::Scratch { error }),
+            _ => unnamed_file(),
+        }
+    }
+
+    /// A failure to write to it. A file without a name lies in the folder for temporary files.
+    pub(crate) fn fail(&self, error: io::Error) -> LogError {
+        match self.way {
+            Way::Unnamed => LogError::Scratch { error },
+            _ => LogError::io(&self.path, error),
         }
     }
 
@@ -178,6 +186,26 @@ impl OutputFile {
     /// Returns the file itself, whatever was planned for it.
     pub fn into_file(self) -> File {
         self.file
+    }
+}
+
+/// Creates a file without a name in the folder for temporary files. It lies in memory where there is no `/tmp` and
+/// TMPDIR names nothing else, as in an empty container.
+///
+/// # Errors
+/// Fails if the folder cannot be written to.
+pub fn unnamed_file() -> Result<File, LogError> {
+    let chosen = std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty());
+    let folder = chosen.as_ref().map_or(Path::new("/tmp"), Path::new);
+    unnamed_file_in(folder, chosen.is_none()).map_err(|error| LogError::Scratch { error })
+}
+
+fn unnamed_file_in(folder: &Path, or_in_memory: bool) -> io::Result<File> {
+    match tempfile::tempfile_in(folder) {
+        Err(error) if or_in_memory && error.kind() == ErrorKind::NotFound => {
+            Ok(rustix::fs::memfd_create("idlewise", MemfdFlags::CLOEXEC)?.into())
+        }
+        made => made,
     }
 }
 
@@ -380,6 +408,17 @@ mod tests {
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// An empty container has no `/tmp`; a folder that the user chose must exist.
+    #[test]
+    fn without_a_folder_for_temporary_files_they_lie_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("tmp");
+        unnamed_file_in(&missing, true).unwrap().write_all(b"kept").unwrap();
+        assert_eq!(unnamed_file_in(&missing, false).unwrap_err().kind(), ErrorKind::NotFound);
+        unnamed_file_in(folder.path(), true).unwrap();
+        assert!(names(folder.path()).is_empty());
     }
 
     /// On a file system that does not support files without names.

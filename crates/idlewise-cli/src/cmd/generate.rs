@@ -54,17 +54,26 @@ impl Generate {
     /// Generates what was requested.
     pub fn run(self, definition: Definition) -> Result<ExitCode> {
         let mut command = definition();
-        command.build();
         match self.what {
             What::Completions { shell } => {
+                command.build();
                 let mut text = Vec::new();
                 clap_complete::generate(shell, &mut command, "idlewise", &mut text);
                 screen::raw_stdout().write_all(&text)?;
             }
-            What::Man { folder, force } => write_pages(&command, &folder, force)?,
+            What::Man { folder, force } => {
+                command = without_help(command);
+                command.build();
+                write_pages(&command, &folder, force)?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Without the commands called `help`: they have no page, so none should refer to it.
+fn without_help(command: clap::Command) -> clap::Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
 /// Writes the pages of a command and all its subcommands.
@@ -80,7 +89,7 @@ fn write_pages(command: &clap::Command, folder: &Path, force: bool) -> Result<()
     // `--compare` is a command, and its page has no dashes.
     output::write(file, String::from_utf8_lossy(&text).replace("replay\\-\\-\\-", "replay\\-"))?;
     let below = command.get_subcommands().filter(|command| !command.is_hide_set());
-    for command in below.filter(|command| command.get_name() != "help") {
+    for command in below {
         write_pages(command, folder, force)?;
     }
     Ok(())

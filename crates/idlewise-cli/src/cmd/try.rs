@@ -28,6 +28,7 @@ use crate::progress::Progress;
 use crate::screen::{self, say};
 use crate::signals::Signals;
 use crate::sysroot::root;
+use crate::unpack::unnamed_file;
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
@@ -441,7 +442,7 @@ impl Runner<'_> {
         if let Some(end) = self.wait(self.arguments.settle)? {
             return Ok(Err(end));
         }
-        let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
+        let (mut stdout, mut stderr) = (unnamed_file()?, unnamed_file()?);
         let before_uj = self.energy_uj();
         let (status, wall_ns) = match self.command(&stdout, &stderr)? {
             Ran::Whole { status, wall_ns } => (status, wall_ns),

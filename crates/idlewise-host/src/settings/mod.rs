@@ -80,6 +80,7 @@ pub use process::Process;
 pub use setting::{CpuSet, Setting, SettingError, parse_limit};
 pub use settle::{Change, Failed, Settled, Taken};
 pub use status::{SessionStatus, Status, Unusual, status};
+pub use wishes::machine_limit_minor;
 
 /// Fails if this process may not change settings, or could not note what it changes. Creates nothing.
 pub(crate) fn check_rights_and_journal(root: &crate::Root) -> Result<(), SettingsError> {

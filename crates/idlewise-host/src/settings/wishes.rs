@@ -126,12 +126,22 @@ impl Wishes {
     }
 }
 
+/// The minor number of the device for the whole machine's limit, which the kernel lists whether `/dev` has it or not.
+pub fn machine_limit_minor(root: &Root) -> Option<u32> {
+    let devices = root.text("proc/misc")?;
+    let line = devices.lines().find_map(|line| line.trim().strip_suffix(" cpu_dma_latency"))?;
+    line.trim().parse().ok()
+}
+
 /// Opens a file for writing, which changes nothing.
 fn check_writable(root: &Root, file: &str) -> Result<(), SettingsError> {
     match root.open_beneath(file, OFlags::WRONLY) {
         Ok(_) => Ok(()),
         Err(source) if source.kind() == ErrorKind::NotFound => {
-            let why = if is_limit_file(file) || file == MACHINE_LIMIT_FILE {
+            let why = if file == MACHINE_LIMIT_FILE && machine_limit_minor(root).is_some() {
+                "the kernel has this device, but /dev lacks it, as in containers; `idlewise doctor` says \
+                 how to get it"
+            } else if is_limit_file(file) || file == MACHINE_LIMIT_FILE {
                 "the kernel offers no latency limits here (PM QoS), as in containers without /dev and in \
                  kernels built without CONFIG_PM"
             } else if file == GOVERNOR_FILE {

@@ -56,7 +56,6 @@ fn number(place: Option<usize>) -> i32 {
 
 /// Writes a workload log. It is a [`StepSink`] for the builder.
 pub struct WorkloadWriter {
-    path: PathBuf,
     output: OutputFile,
     writer: SerializedFileWriter<File>,
     steps: Vec<Step>,
@@ -68,12 +67,11 @@ impl WorkloadWriter {
     /// # Errors
     /// Fails if it cannot be written to.
     pub fn new(output: OutputFile) -> Result<Self, LogError> {
-        let path = output.path().to_owned();
-        let file = output.file().try_clone().map_err(|error| LogError::io(&path, error))?;
+        let file = output.file().try_clone().map_err(|error| output.fail(error))?;
         let properties = properties(&FORMS, Compression::ZSTD(ZstdLevel::default())).build();
         let writer = SerializedFileWriter::new(file, schema("step", &FORMS), properties.into())
-            .map_err(|error| write_error(&path, error))?;
-        Ok(WorkloadWriter { path, output, writer, steps: Vec::new() })
+            .map_err(|error| write_error(&output, error))?;
+        Ok(WorkloadWriter { output, writer, steps: Vec::new() })
     }
 
     /// Adds the metadata, checks the result as `idlewise log validate` does, and gives the file its name. Returns
@@ -83,7 +81,7 @@ impl WorkloadWriter {
     /// Fails if the log contradicts itself, the disk is full, or a file that may not be replaced has
     /// appeared at its path. Nothing is left behind.
     pub fn finish(self, metadata: &WorkloadMetadata) -> Result<u64, LogError> {
-        let path = self.path.clone();
+        let path = self.output.path().to_owned();
         let output = self.put_together(metadata)?;
         let file = output.file().try_clone().map_err(|error| LogError::io(&path, error))?;
         let log = WorkloadLog::from_file(&path, file)?;
@@ -104,10 +102,10 @@ impl WorkloadWriter {
         if !self.steps.is_empty() {
             self.write_group()?;
         }
-        let WorkloadWriter { path, output, mut writer, .. } = self;
+        let WorkloadWriter { output, mut writer, .. } = self;
         let json = serde_json::to_string(metadata).expect("metadata has only string keys");
         writer.append_key_value_metadata(KeyValue::new(METADATA_KEY.to_owned(), json));
-        writer.close().map_err(|error| write_error(&path, error))?;
+        writer.close().map_err(|error| write_error(&output, error))?;
         Ok(output)
     }
 
@@ -116,7 +114,7 @@ impl WorkloadWriter {
         let result = write_rows(&mut self.writer, &steps);
         self.steps = steps;
         self.steps.clear();
-        result.map_err(|error| write_error(&self.path, error))
+        result.map_err(|error| write_error(&self.output, error))
     }
 }
 

@@ -58,7 +58,7 @@ impl Scratch {
         let copy = file.try_clone().map_err(|error| LogError::io(output.path(), error))?;
         let properties = properties(compression, None);
         let writer = SerializedFileWriter::new(copy, schema(ROW, &FORMS), properties.into())
-            .map_err(|error| write_error(output.path(), error))?;
+            .map_err(|error| write_error(output, error))?;
         Ok(Scratch { writer, file, group_count: 0 })
     }
 
@@ -141,8 +141,8 @@ impl LogWriter {
     }
 
     fn put_together(self, metadata: &LogMetadata) -> Result<OutputFile, LogError> {
-        let LogWriter { path, packed, plain, output, mut groups, .. } = self;
-        let fail = |error| write_error(&path, error);
+        let LogWriter { path, packed, plain, output, mut groups } = self;
+        let fail = |error| write_error(&output, error);
         let (packed, plain) = (packed.finish().map_err(fail)?, plain.finish().map_err(fail)?);
         let json = serde_json::to_string(metadata).expect("metadata has only string keys");
         let file = output.file().try_clone().map_err(|error| LogError::io(&path, error))?;
@@ -202,13 +202,13 @@ impl GapSink for LogWriter {
     fn take(&mut self, cpu: u16, gaps: &[IdleGap]) -> Result<(), LogError> {
         // Larger groups would be rejected when the log is read.
         for gaps in gaps.chunks(GROUP_ROW_COUNT_MAX as usize) {
-            self.write_group(cpu, gaps).map_err(|error| write_error(&self.path, error))?;
+            self.write_group(cpu, gaps).map_err(|error| write_error(&self.output, error))?;
         }
         Ok(())
     }
 }
 
-pub(crate) fn write_error(path: &Path, error: ParquetError) -> LogError {
+pub(crate) fn write_error(output: &OutputFile, error: ParquetError) -> LogError {
     let error = match error {
         ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
             Ok(io) => *io,
@@ -216,5 +216,5 @@ pub(crate) fn write_error(path: &Path, error: ParquetError) -> LogError {
         },
         other => std::io::Error::other(other),
     };
-    LogError::io(path, error)
+    output.fail(error)
 }

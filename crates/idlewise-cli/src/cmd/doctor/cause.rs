@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 
 use idlewise_host::energy::EnergyError;
 use idlewise_host::ipi::IpiError;
-use idlewise_host::settings::SettingsError;
+use idlewise_host::settings::{SettingsError, machine_limit_minor};
 use idlewise_host::states::StatesError;
 use idlewise_host::surroundings::{Capability, Rights, container, lockdown};
 use idlewise_host::{CountsError, CountsReader, RecordError, Root, is_virtual_machine};
@@ -140,6 +140,15 @@ impl Asker<'_> {
         Cause::new("too many open files", format!("ulimit -n {count}"))
     }
 
+    /// Where the file system of a file is mounted, unless that is `/` or unknown.
+    fn mount_of(&self, path: &Path) -> Option<String> {
+        let path = Path::new("/").join(path);
+        let mounts = self.root.text("proc/mounts")?;
+        let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+        let above = points.filter(|point| *point != "/" && path.starts_with(point));
+        above.max_by_key(|point| point.len()).map(str::to_owned)
+    }
+
     fn io(&self, path: &Path, source: &io::Error, message: &impl Display) -> Cause {
         if source.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
             return self.too_many_files();
@@ -151,11 +160,12 @@ impl Asker<'_> {
                 _ => None,
             });
             let top = top.unwrap_or_default();
+            let mount = self.mount_of(path).unwrap_or_else(|| format!("/{top}"));
             return Cause::new(
-                format!("/{top} is mounted read-only"),
+                format!("{mount} is mounted read-only"),
                 match top {
                     "sys" if container(self.root).is_none() => {
-                        self.as_root("mount -o remount,rw /sys")
+                        self.as_root(&format!("mount -o remount,rw {mount}"))
                     }
                     "sys" => "run it on the host, or in a privileged container".to_owned(),
                     _ => format!("make /{top} writable; for a container: --tmpfs /{top}"),
@@ -280,11 +290,16 @@ impl Explained for SettingsError {
             ),
             SettingsError::NoCpus { .. } => asker.no_sysfs(),
             SettingsError::NoFile { path, why } => {
-                let mend = match path.ends_with("current_governor") {
-                    true => "use Linux 5.9 or later, or boot with cpuidle_sysfs_switch",
-                    false => {
-                        "use a kernel with CONFIG_PM; if this is a container, set it on the host"
-                    }
+                let minor = path.ends_with("cpu_dma_latency").then(|| machine_limit_minor(asker.root));
+                let mend = if let Some(minor) = minor.flatten() {
+                    asker.as_root(&format!(
+                        "mknod -m 600 /dev/cpu_dma_latency c 10 {minor}; for a container: --device \
+                         /dev/cpu_dma_latency"
+                    ))
+                } else if path.ends_with("current_governor") {
+                    "use Linux 5.9 or later, or boot with cpuidle_sysfs_switch".to_owned()
+                } else {
+                    "use a kernel with CONFIG_PM; if this is a container, set it on the host".to_owned()
                 };
                 let file = path.file_name().unwrap_or_default().to_string_lossy();
                 let why = why.split([',', ';', ':']).next().unwrap_or(why);
@@ -403,6 +418,21 @@ mod tests {
         assert_eq!(cause.mend, "mount -o remount,rw /sys");
         let run = SettingsError::File { path: "/nowhere/run".into(), source: Errno::ROFS.into() };
         assert!(run.cause(&asker(&root, true)).why.starts_with("/run is mounted read-only"));
+    }
+
+    #[test]
+    fn what_is_mounted_read_only_below_sys_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        let mounts = "sysfs /sys sysfs rw 0 0\ntracefs /sys/kernel/tracing tracefs ro 0 0\n";
+        std::fs::write(folder.path().join("proc/mounts"), mounts).unwrap();
+        let root = Root::at(folder.path());
+        let path = root.path("sys/kernel/tracing/instances");
+        let locked = RecordError::Tracefs { path, source: Errno::ROFS.into() };
+        assert!(locked.to_string().contains("`idlewise doctor` says"), "{locked}");
+        let cause = locked.cause(&asker(&root, true));
+        assert_eq!(cause.why, "/sys/kernel/tracing is mounted read-only");
+        assert_eq!(cause.mend, "mount -o remount,rw /sys/kernel/tracing");
     }
 
     #[test]

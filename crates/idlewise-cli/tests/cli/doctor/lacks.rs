@@ -198,6 +198,17 @@ pub fn lacks() -> Vec<Lack> {
         ),
         without("machine_latency", "dev/cpu_dma_latency", "no", "no cpu_dma_latency", "CONFIG_PM"),
         lack(
+            "machine_latency",
+            |m| {
+                rename(m, "dev/cpu_dma_latency", "aside");
+                m.put("proc/misc", "259 cpu_dma_latency\n235 autofs\n");
+            },
+            "no",
+            "no cpu_dma_latency: the kernel has this device",
+            "mknod -m 600 /dev/cpu_dma_latency c 10 259",
+            |m| rename(m, "aside", "dev/cpu_dma_latency"),
+        ),
+        lack(
             "governor",
             |m| {
                 rename(m, &format!("{CPU}/cpuidle/current_governor"), "aside");
