@@ -290,7 +290,8 @@ impl Explained for SettingsError {
             ),
             SettingsError::NoCpus { .. } => asker.no_sysfs(),
             SettingsError::NoFile { path, why } => {
-                let minor = path.ends_with("cpu_dma_latency").then(|| machine_limit_minor(asker.root));
+                let minor =
+                    path.ends_with("cpu_dma_latency").then(|| machine_limit_minor(asker.root));
                 let mend = if let Some(minor) = minor.flatten() {
                     asker.as_root(&format!(
                         "mknod -m 600 /dev/cpu_dma_latency c 10 {minor}; for a container: --device \
@@ -299,7 +300,8 @@ impl Explained for SettingsError {
                 } else if path.ends_with("current_governor") {
                     "use Linux 5.9 or later, or boot with cpuidle_sysfs_switch".to_owned()
                 } else {
-                    "use a kernel with CONFIG_PM; if this is a container, set it on the host".to_owned()
+                    "use a kernel with CONFIG_PM; if this is a container, set it on the host"
+                        .to_owned()
                 };
                 let file = path.file_name().unwrap_or_default().to_string_lossy();
                 let why = why.split([',', ';', ':']).next().unwrap_or(why);
