@@ -165,11 +165,17 @@ for (const [path, word, found] of [
         const { page, errors, close } = await open(path, DESK);
         if (path.startsWith("rust")) await page.goto(`${site}/${path}?search=${word}`);
         const input = page.locator("input[type=search], .search-input, .md-search__input").first();
-        if (!path.startsWith("rust")) {
-            await input.fill(word);
-            if (path === "index.html") await input.press("Enter");
+        // As a person does; and again, since on a busy machine the page may not listen yet.
+        for (let attempts = 30; ; attempts--) {
+            if (!path.startsWith("rust")) {
+                await input.blur();
+                await input.click();
+                await input.fill(word);
+                if (path === "index.html") await input.press("Enter");
+            }
+            const wait = page.waitForSelector(found, { timeout: 2_000 });
+            if (await (attempts > 0 ? wait.catch(() => null) : wait)) break;
         }
-        await page.waitForSelector(found, { timeout: 20_000 });
         assert.match((await page.locator(found).allInnerTexts()).join("\n"), new RegExp(word, "i"));
         await page.screenshot({ path: join(pictures, `search-${path.split("/")[0].replace(".html", "")}.png`) });
         assert.deepEqual(errors, []);
