@@ -143,7 +143,12 @@ pub fn is_packed(path: &Path, file: &File) -> bool {
 /// The space on the file's disk that an ordinary user may take; unlimited if unknown.
 pub fn free_byte_count(file: &File) -> u64 {
     let disk = rustix::fs::fstatvfs(file);
-    disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+    match disk {
+        // A file in memory, whose file system has no size.
+        Ok(disk) if disk.f_blocks == 0 => u64::MAX,
+        Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize),
+        Err(_) => u64::MAX,
+    }
 }
 
 /// Parses a number of bytes as users write it: `4000`, `64M`, `2G`.
