@@ -208,6 +208,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_in_memory_has_room() {
+        let name = c"in memory";
+        let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        assert_eq!(free_byte_count(&file.into()), u64::MAX);
+        assert_ne!(free_byte_count(&tempfile::tempfile().unwrap()), u64::MAX);
+    }
+
+    #[test]
     fn the_smallest_of_the_limits_counts() {
         let unpacking = |max_unpacked| Unpacking { max_unpacked };
         let limit = |asked, packed, free| unpacking(asked).limit(packed, free).byte_count;
