@@ -144,10 +144,9 @@ pub fn is_packed(path: &Path, file: &File) -> bool {
 pub fn free_byte_count(file: &File) -> u64 {
     let disk = rustix::fs::fstatvfs(file);
     match disk {
-        // A file in memory, whose file system has no size.
-        Ok(disk) if disk.f_blocks == 0 => u64::MAX,
-        Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize),
-        Err(_) => u64::MAX,
+        Ok(disk) if disk.f_blocks > 0 => disk.f_bavail.saturating_mul(disk.f_frsize),
+        // The file system of a file in memory has no size.
+        _ => u64::MAX,
     }
 }
 

@@ -3,7 +3,7 @@
 //! order at the end. Memory holds one row group. The output gets its name only when it is complete.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, ZstdLevel};
@@ -30,7 +30,6 @@ const PACKED_ROW_COUNT_MIN: usize = 256;
 
 /// Writes an idle log. It is a [`GapSink`] for the gap builder.
 pub struct LogWriter {
-    path: PathBuf,
     packed: Scratch,
     plain: Scratch,
     output: OutputFile,
@@ -92,9 +91,7 @@ impl LogWriter {
     /// # Errors
     /// Fails if its folder cannot be written to.
     pub fn new(output: OutputFile) -> Result<Self, LogError> {
-        let path = output.path().to_owned();
         Ok(LogWriter {
-            path,
             packed: Scratch::new(&output, Compression::ZSTD(ZstdLevel::default()))?,
             plain: Scratch::new(&output, Compression::UNCOMPRESSED)?,
             output,
@@ -109,7 +106,7 @@ impl LogWriter {
     /// Fails if the log contradicts itself, the disk is full, or a file that may not be replaced
     /// has appeared at `path`. Nothing is left behind.
     pub fn finish(self, metadata: &LogMetadata) -> Result<u64, LogError> {
-        let path = self.path.clone();
+        let path = self.output.path().to_owned();
         let output = self.put_together(metadata)?;
         let file = output.file().try_clone().map_err(|error| LogError::io(&path, error))?;
         let findings = validate(&IdleLog::from_file(&path, file)?, &|_| {})?;
@@ -141,11 +138,11 @@ impl LogWriter {
     }
 
     fn put_together(self, metadata: &LogMetadata) -> Result<OutputFile, LogError> {
-        let LogWriter { path, packed, plain, output, mut groups } = self;
+        let LogWriter { packed, plain, output, mut groups } = self;
         let fail = |error| write_error(&output, error);
         let (packed, plain) = (packed.finish().map_err(fail)?, plain.finish().map_err(fail)?);
         let json = serde_json::to_string(metadata).expect("metadata has only string keys");
-        let file = output.file().try_clone().map_err(|error| LogError::io(&path, error))?;
+        let file = output.file().try_clone().map_err(|error| output.fail(error))?;
         let properties = properties(Compression::UNCOMPRESSED, Some(json));
         let mut writer = SerializedFileWriter::new(file, schema(ROW, &FORMS), properties.into())
             .map_err(fail)?;

@@ -115,7 +115,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
         Ok(seconds) if (SECONDS_MIN..=SECONDS_MAX).contains(&seconds) => {
             Ok(Duration::from_secs_f64(seconds))
         }
-        Ok(seconds) if seconds > SECONDS_MAX => Err("give at most 1000000000 seconds".to_owned()),
+        Ok(seconds) if seconds > SECONDS_MAX => Err(format!("give at most {SECONDS_MAX} seconds")),
         _ => Err(format!("give seconds from {SECONDS_MIN}, such as 10 or 0.5")),
     }
 }
