@@ -90,8 +90,7 @@ impl Simulation<'_> {
         };
         if limit_ns != u64::MAX {
             let generation = self.cpus[cpu].generation;
-            let event = Event::IdleLimit { cpu: cpu as u32, generation };
-            self.queue.push(now_ns.saturating_add(limit_ns), event);
+            self.queue.push_limit(now_ns.saturating_add(limit_ns), cpu as u32, generation);
         }
     }
 

@@ -461,7 +461,7 @@ impl<'a> Simulation<'a> {
             Setting { disabled: DisabledMask::from_bits(bits), ..setting }
         };
         let mut past_loops = past_loops.into_iter();
-        let cpus = (0..cpu_count)
+        let cpus: Vec<_> = (0..cpu_count)
             .map(|cpu| {
                 let new = || IdleLoop::new(Boxed((setup.make_governor)()), setting_of(cpu));
                 Cpu::new(past_loops.next().unwrap_or_else(new), setup.scheduler)
@@ -484,7 +484,7 @@ impl<'a> Simulation<'a> {
             shape,
             now_ns: 0,
             period_ns: u64::from(setting.tick_period_ns),
-            queue: Queue::default(),
+            queue: Queue::new(cpus.len()),
             rng: Rng::with_seed(seed),
             cpus,
             cores: vec![Core::default(); shape.package_count * shape.core_count],
