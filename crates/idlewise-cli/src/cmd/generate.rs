@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::builder::Resettable;
 use clap_complete::Shell;
 
 use super::Definition;
@@ -79,18 +80,41 @@ fn without_help(command: clap::Command) -> clap::Command {
 /// Writes the pages of a command and all its subcommands.
 fn write_pages(command: &clap::Command, folder: &Path, force: bool) -> Result<()> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
-    let page = clap_mangen::Man::new(command.clone())
+    let examples = command.get_after_long_help().or(command.get_after_help());
+    let examples = examples.map(|text| as_it_is(&text.to_string())).unwrap_or_default();
+    let page = command.clone().after_help(Resettable::Reset).after_long_help(Resettable::Reset);
+    let page = clap_mangen::Man::new(page)
         .title(name.to_uppercase())
         .source(concat!("idlewise ", env!("CARGO_PKG_VERSION")))
         .manual("idlewise");
     let mut text = Vec::new();
     page.render(&mut text)?;
+    // `--compare` is a command, and its page has no dashes. A page has no date, and the version must not take its place.
+    let text = String::from_utf8_lossy(&text).replace("replay\\-\\-\\-", "replay\\-");
+    let text = text.replacen(" 1  \"idlewise ", " 1 \"\" \"idlewise ", 1);
     let file = output::create(&folder.join(format!("{name}.1")), force, &[])?;
-    // `--compare` is a command, and its page has no dashes.
-    output::write(file, String::from_utf8_lossy(&text).replace("replay\\-\\-\\-", "replay\\-"))?;
+    output::write(file, text + &examples)?;
     let below = command.get_subcommands().filter(|command| !command.is_hide_set());
     for command in below {
         write_pages(command, folder, force)?;
     }
     Ok(())
+}
+
+/// The text behind a command's help. Lines of examples and lists stay as they are: one filled with the next cannot be
+/// pasted.
+fn as_it_is(text: &str) -> String {
+    let mut page = String::from(".SH EXAMPLES\n");
+    for paragraph in text.trim_start_matches("Examples:\n").split("\n\n") {
+        let stays = paragraph.lines().any(|line| line.starts_with([' ', '-']));
+        page.push_str(if stays { ".PP\n.nf\n" } else { ".PP\n" });
+        for line in paragraph.lines() {
+            // A dot or a quote at the start of a line would be a request.
+            page.push_str("\\&");
+            page.push_str(&line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq"));
+            page.push('\n');
+        }
+        page.push_str(if stays { ".fi\n" } else { "" });
+    }
+    page
 }

@@ -191,7 +191,9 @@ impl Import {
         let mut notes = self.doubts.notes();
         notes.doubts_of(&metadata.doubts);
         out.write_all(notes.to_text(100).as_bytes())?;
-        writeln!(out, "Next: idlewise info {0}; idlewise replay {0}", screen::name(&output))?;
+        if output.is_file() {
+            writeln!(out, "Next: idlewise info {0}; idlewise replay {0}", screen::name(&output))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 

@@ -29,10 +29,22 @@ fn writes_a_manual_page_for_each_command() {
         "idlewise\\-replay",
         "\\-\\-governor",
         "\\-replay\\-compare(1)",
-        "Examples:",
+        ".SH EXAMPLES",
+        // The version is the source, behind a date that is not there.
+        ".TH IDLEWISE-REPLAY 1 \"\" \"idlewise ",
     ] {
         assert!(page.contains(part), "{part:?} is not in {page}");
     }
+    // An example can be pasted: its lines are those of `--help`, and none is filled with the next.
+    let help = stdout(&["replay", "--help"]);
+    let example = help.lines().find(|line| line.ends_with('\\')).unwrap();
+    let example = example.replace('\\', "\\e").replace('-', "\\-");
+    let (_, examples) = page.split_once(".SH EXAMPLES\n").unwrap();
+    let mut parts = examples.split(".nf\n").skip(1).map(|part| part.split_once(".fi\n").unwrap().0);
+    assert!(
+        parts.any(|part| part.contains(&format!("\\&{example}\n"))),
+        "{example} is not in {examples}"
+    );
     assert_refused(&["generate", "man", path], &["idlewise.1", "--force"]);
     stdout(&["generate", "man", path, "--force"]);
 }

@@ -512,3 +512,19 @@ fn the_text_of_a_recording_gives_the_gaps_of_its_trace_dat() {
         assert!(text.gap_ns.abs_diff(binary.gap_ns) <= 1_000, "{gap}");
     }
 }
+
+/// A hint names a file that can be read again, so there is none of what went through standard output or into a device.
+#[test]
+fn what_comes_next_is_said_of_a_file_only() {
+    let folder = folder();
+    let kept = folder.path().join("kept.parquet");
+    let recording = "traces/a-idle.perf.data.xz";
+    for (output, is_kept) in [(kept.to_str().unwrap(), true), ("-", false), ("/dev/null", false)] {
+        let line = ["log", "import", recording, "--force", "-o", output];
+        let output = idlewise(&line);
+        assert!(output.status.success(), "{line:?}");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert_eq!(said.contains("Next: idlewise info "), is_kept, "{line:?}: {said}");
+    }
+}

@@ -608,6 +608,7 @@ fn a_wrong_manifest_is_refused_with_its_line() {
         ("machines = [\"sprr\"]\n", "did you mean 'spr'?"),
         ("governors = [\"oracle\"]\n", "leave the governor 'oracle' out"),
         ("logs = [\"*.parquet\"]\n", "no such files"),
+        (" \n", "sweep.toml: the file is empty; for a sweep with all defaults, write a comment"),
         ("hz = \"250\"\n", "sweep.toml:1: "),
         ("governors = [\"./none.c\"]\n", "none.c"),
     ] {

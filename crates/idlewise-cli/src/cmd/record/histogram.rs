@@ -162,7 +162,9 @@ impl Record {
             layout.byte_count() as f64 / 1e3,
         );
         say(wrap(&line, 100, 2));
-        say(format_args!("Next: idlewise info {name}; idlewise advise {name}"));
+        if path.is_file() {
+            say(format_args!("Next: idlewise info {name}; idlewise advise {name}"));
+        }
         Ok(())
     }
 }

@@ -320,7 +320,10 @@ impl Record {
         write!(screen::stderr(), "{}", notes.to_text(100))?;
         match is_busy.then(|| why_useless(&summary.output)).flatten() {
             Some(why) => say(why),
-            None => say(format_args!("Next: idlewise info {path}; idlewise replay {path}")),
+            None if summary.output.is_file() => {
+                say(format_args!("Next: idlewise info {path}; idlewise replay {path}"));
+            }
+            None => {}
         }
         Ok(())
     }

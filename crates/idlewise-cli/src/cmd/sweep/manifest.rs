@@ -181,6 +181,14 @@ impl Manifest {
         let parsed = DeTable::parse(text).map_err(syntax)?;
         let table = parsed.get_ref();
         check_keys(text, table, &KEYS)?;
+        // All keys may be missing, but this is rather a file that was not written.
+        if text.trim().is_empty() {
+            return Err((
+                None,
+                "the file is empty; for a sweep with all defaults, write a comment into it"
+                    .to_owned(),
+            ));
+        }
         // A program that found nothing to name does not mean everything.
         let is_empty = |value: &Spanned<DeValue<'_>>| matches!(value.get_ref(), DeValue::Array(elements) if elements.is_empty());
         if let Some((key, _)) = table.iter().find(|(_, value)| is_empty(value)) {
