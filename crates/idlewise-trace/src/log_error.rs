@@ -18,7 +18,8 @@ pub enum LogError {
     #[error("{path}: the file is empty")]
     Empty { path: PathBuf },
     #[error(
-        "{path}: not an idle log, or not a whole one (no Parquet footer at the end); copy it again, or make one with `idlewise log import`"
+        "{path}: not an idle log, or not a whole one (no Parquet footer at the end); copy it again, or make one \
+         with `idlewise log import`"
     )]
     NotParquet { path: PathBuf },
     #[error(
