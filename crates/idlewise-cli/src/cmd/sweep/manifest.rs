@@ -479,6 +479,13 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_file_is_no_sweep_of_everything() {
+        for text in ["", " \n"] {
+            assert!(Manifest::parse(text, Path::new("")).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
     fn an_empty_list_is_no_list_of_everything() {
         for key in KEYS.iter().filter(|key| **key != "store") {
             let (line, message) = fault(&format!("\n{key} = []"));
@@ -498,7 +505,7 @@ mod tests {
 
     #[test]
     fn settings_are_combined_and_have_defaults() {
-        let manifest = Manifest::parse("", Path::new("")).unwrap();
+        let manifest = Manifest::parse("# all defaults", Path::new("")).unwrap();
         assert_eq!(manifest.settings, [Conditions::default()]);
         assert_eq!(manifest.lambdas, Price::STANDARD);
         let text = "hz = [100, 250]\nlatency_limit_us = [5, 50, 500]\nmachines = [\"all\"]";
