@@ -1,16 +1,17 @@
 """Trains a small agent in the environment, and replays it as a governor beside those of Linux and ours.
 
     pip install idlewise[gym] polars
-    python python/examples/train.py                 # half a minute
-    python python/examples/train.py --decisions 20000000
+    python python/examples/train.py                 # some seconds
+    python python/examples/train.py --decisions 40000000 --learn mine/*.parquet --judge theirs/*.parquet
 
 The agent is a table: for each pair of (time to the next timer, median of the last eight residencies), both in powers of
-two, it keeps how much more than the oracle each state has cost there on average, and enters the cheapest. It learns on
-four bundled logs and is judged on the fifth, which it never saw, in turn for each.
+two, it keeps how much more than the oracle each state has cost there on average, and enters the cheapest. It is judged on
+logs that it never saw.
 """
 
 import argparse
 import math
+import pathlib
 import statistics
 from collections import deque
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 MACHINE = "spr"
 LAMBDA = 0.25
 RIVALS = ["menu", "teo", "hazard", "timer-only"]
+RECORDINGS = pathlib.Path(__file__).parent / "../../recordings"
 RESIDENCY_COUNT = 8
 # Powers of two of nanoseconds: 1 us to 134 ms, and beyond.
 LOWEST, BUCKET_COUNT = 10, 18
@@ -103,26 +105,33 @@ def governor(table: NDArray[np.int64]) -> type:
     return Learned
 
 
-def judged(decision_count: int, seed: int = 1) -> pl.DataFrame:
-    """A row for each bundled log: how much more than the oracle each governor costs there."""
+def judged(learn: list[pathlib.Path], judge: list[pathlib.Path], decision_count: int, seed: int = 1) -> pl.DataFrame:
+    """A row for each log that it is judged on: how much more than the oracle each governor costs there."""
+    learned = governor(train([idlewise.open(path) for path in learn], decision_count, seed))
     rows: list[dict[str, object]] = []
-    logs = idlewise.bundled()
-    for unseen in logs:
-        learned = governor(train([log for log in logs if log.name != unseen.name], decision_count, seed))
-        runs = idlewise.replay(unseen, machines=[MACHINE], governors=[learned, *RIVALS], lambdas=[LAMBDA])
+    for path in judge:
+        runs = idlewise.replay(path, machines=MACHINE, governors=[learned, *RIVALS], lambdas=LAMBDA)
         frame = pl.DataFrame(runs.table())
-        rows.append({"log": unseen.name, **dict(zip(frame["governor"], frame["regret_ratio"], strict=True))})
+        rows.append({"log": frame["log"][0], **dict(zip(frame["governor"], frame["regret_ratio"], strict=True))})
     return pl.DataFrame(rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--decisions", type=int, default=1_000_000, help="how many to learn from, for each log")
-    found = judged(parser.parse_args().decisions)
+    parser.add_argument("--decisions", type=int, default=4_000_000, help="how many to learn from")
+    for name, folder in [("learn", "made-with"), ("judge", "kept-apart")]:
+        logs = sorted((RECORDINGS / folder).glob("*.parquet"))
+        parser.add_argument(f"--{name}", type=pathlib.Path, nargs="+", default=logs, help=f"logs; default: recordings/{folder}")
+    options = parser.parse_args()
+    if not options.learn or not options.judge:
+        parser.error("there are no logs: name some with --learn and --judge")
+    found = judged(options.learn, options.judge, options.decisions)
     print(f"Regret against the oracle on logs that the agent never saw ({MACHINE}, λ = {LAMBDA}, simulated):")
     mean = found.select(pl.lit("mean").alias("log"), pl.exclude("log").mean())
-    with pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
+    with pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=-1):
         print(pl.concat([found, mean]).with_columns(pl.exclude("log").round(3)))
+    for rival in RIVALS:
+        print(f"better than {rival} on {(found['Learned'] < found[rival]).sum()} of {found.height}")
 
 
 if __name__ == "__main__":

@@ -19,9 +19,13 @@ from ._command import (
     study,
     sweep,
 )
-from ._native import IdlewiseError, Log, Runs, State, Table, __version__, bundled, machines, open, replay
+from ._logs import Log, bundled, open
+from ._native import IdlewiseError, State, __version__
+from ._replay import Governor, Runs, machines, replay
+from ._tables import Table
 
 __all__ = [
+    "Governor",
     "IdlewiseError",
     "Log",
     "Runs",

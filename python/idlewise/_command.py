@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any
 
-from ._native import IdlewiseError, Log
+from ._logs import Log, Path
+from ._native import IdlewiseError
 
-Path = str | PathLike[str]
 Option = bool | int | float | str | PathLike[str] | Sequence[str | int | float | PathLike[str]] | None
 """What an option can be."""
 

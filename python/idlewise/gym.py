@@ -27,7 +27,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from ._native import Lanes, Log
+from ._logs import Log, Path, opened
+from ._native import Lanes
 
 _FIELD_COUNT = 5
 _RESIDENCY_COUNT = 8
@@ -55,7 +56,7 @@ class IdleVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[An
 
     def __init__(
         self,
-        logs: Log | Sequence[Log],
+        logs: Log | Path | Sequence[Log | Path],
         *,
         num_envs: int = 16,
         machine: str = "spr",
@@ -82,7 +83,12 @@ class IdleVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[An
         if num_envs < 1 or episode_gap_count < 1:
             raise ValueError("num_envs and episode_gap_count: 1 or more")
         self._lanes = Lanes(
-            logs, machine=machine, lambda_=lambda_, lane_count=num_envs, hz=hz, latency_limit_us=latency_limit_us
+            [log.handle for log in opened(logs)],
+            machine=machine,
+            lambda_=lambda_,
+            lane_count=num_envs,
+            hz=hz,
+            latency_limit_us=latency_limit_us,
         )
         self.states = self._lanes.states
         """Name, exit latency in ns and target residency in ns of each state, the shallowest first."""

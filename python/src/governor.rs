@@ -53,12 +53,6 @@ impl Fault {
         self.is_stopped.clone()
     }
 
-    /// Forgets what went wrong before.
-    pub fn reset(&self) {
-        drop(self.take());
-        self.is_stopped.store(false, Ordering::Relaxed);
-    }
-
     pub fn take(&self) -> Option<PyErr> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -110,19 +104,24 @@ impl Fault {
     }
 }
 
-/// What a governor may look at.
+/// What a governor may look at when it selects a state. It is only valid during the call.
 #[pyclass]
 pub struct State {
+    /// The states' exit latencies, shallowest first, in nanoseconds.
     #[pyo3(get)]
     exit_latencies_ns: Py<PyTuple>,
+    /// The states' target residencies, shallowest first, in nanoseconds.
     #[pyo3(get)]
     target_residencies_ns: Py<PyTuple>,
     sleep_length_ns: i64,
     next_event_ns: i64,
+    /// The longest exit latency allowed now, in nanoseconds.
     #[pyo3(get)]
     latency_limit_ns: i64,
+    /// Whether the tick is already stopped.
     #[pyo3(get)]
     tick_stopped: bool,
+    /// The CPU's clock, in nanoseconds.
     #[pyo3(get)]
     now_ns: u64,
     disabled: idlewise_core::DisabledMask,
@@ -135,18 +134,21 @@ fn known(time_ns: i64) -> Option<i64> {
 
 #[pymethods]
 impl State {
+    /// Time to the next timer, not counting the tick, in nanoseconds; None if there is none.
     #[getter]
     fn sleep_length_ns(&mut self) -> Option<i64> {
         self.has_read_timers = true;
         known(self.sleep_length_ns)
     }
 
+    /// Time to the next timer or tick, in nanoseconds; None if there is none.
     #[getter]
     fn next_event_ns(&mut self) -> Option<i64> {
         self.has_read_timers = true;
         known(self.next_event_ns)
     }
 
+    /// Whether a state is disabled.
     fn is_disabled(&self, index: usize) -> bool {
         self.disabled.contains(index)
     }

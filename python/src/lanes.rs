@@ -1,7 +1,7 @@
 //! Many lanes for a learning agent. Arrays cross as bytes, which numpy reads without a copy; the package's `gym` module
 //! turns them into observations.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use idlewise_core::{Decision, FAR_AWAY_NS};
 use idlewise_lab::engine;
@@ -10,7 +10,7 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::{Logs, failed};
+use crate::{Log, engine_logs, failed};
 
 /// What a question has, as 64-bit integers.
 const FIELD_COUNT: usize = 5;
@@ -48,14 +48,14 @@ impl Lanes {
     #[pyo3(signature = (logs, *, machine, lambda_, lane_count, hz = None, latency_limit_us = None))]
     fn new(
         py: Python<'_>,
-        logs: Logs<'_>,
+        logs: Vec<PyRef<'_, Log>>,
         machine: String,
         lambda_: f64,
         lane_count: usize,
         hz: Option<u32>,
         latency_limit_us: Option<u32>,
     ) -> PyResult<Self> {
-        let logs: Vec<Arc<engine::Log>> = logs.list();
+        let logs = engine_logs(&logs);
         let request =
             engine::LanesRequest { machine, lambda: lambda_, hz, latency_limit_us, lane_count };
         let lanes = py.detach(|| engine::Lanes::new(&logs, &request)).map_err(failed)?;

@@ -8,28 +8,28 @@ mod governor;
 mod lanes;
 mod table;
 
-use std::ffi::CString;
 #[cfg(feature = "command")]
 use std::ffi::OsString;
 use std::path::PathBuf;
 #[cfg(feature = "command")]
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use arrow_array::RecordBatch;
 use idlewise_lab::engine;
 #[cfg(feature = "command")]
 use idlewise_lab::program;
-use pyo3::exceptions::{PyException, PyTypeError, PyUserWarning, PyValueError};
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyType;
 
 use crate::ending::Ticket;
 use crate::governor::{Fault, Patience, State};
 use crate::lanes::Lanes;
-use crate::table::Table;
+use crate::table::Batches;
 
 pyo3::create_exception!(
     idlewise,
@@ -100,11 +100,11 @@ fn away<T: Send + 'static>(
 fn read(
     py: Python<'_>,
     log: &Log,
-    read: fn(&engine::Log) -> Result<Vec<arrow_array::RecordBatch>, String>,
-) -> PyResult<Table> {
+    read: fn(&engine::Log) -> Result<Vec<RecordBatch>, String>,
+) -> PyResult<Batches> {
     let log = log.0.clone();
     let batches = away(py, &Fault::default(), None, move || read(&log))?;
-    Ok(Table::new(batches.map_err(failed)?))
+    Ok(Batches::new(batches.map_err(failed)?))
 }
 
 #[pyclass(frozen)]
@@ -122,107 +122,28 @@ impl Log {
         self.0.gap_count()
     }
 
-    #[getter]
-    fn path(&self) -> PathBuf {
-        self.0.path().to_owned()
-    }
-
     fn metadata(&self) -> String {
         self.0.metadata_json()
     }
 
-    fn gaps(&self, py: Python<'_>) -> PyResult<Table> {
+    fn gaps(&self, py: Python<'_>) -> PyResult<Batches> {
         read(py, self, engine::gaps)
     }
 
-    fn cpus_idle(&self, py: Python<'_>) -> PyResult<Table> {
+    fn cpus_idle(&self, py: Python<'_>) -> PyResult<Batches> {
         read(py, self, engine::columns_of_lisa)
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<idlewise.Log {}: {} gaps>", self.0.name(), self.0.gap_count())
-    }
-}
-
-/// The time limit of governors in Python, if there are any.
-fn request_limit(request: &engine::Request, time_limit: Duration) -> Option<Duration> {
-    request.governors.iter().any(engine::Choice::is_made).then_some(time_limit)
-}
-
-#[pyclass(frozen)]
-struct Runs {
-    table: Table,
-    logs: Vec<Arc<engine::Log>>,
-    /// As they were given, or else as the rows have them.
-    machines: Vec<String>,
-    request: engine::Request,
-    /// Of the governors in Python.
-    fault: Fault,
-    time_limit: Duration,
-}
-
-/// The index of the one that is named, or of the only one.
-fn one<T>(
-    what: &str,
-    all: &[T],
-    name: impl Fn(&T) -> String,
-    wish: Option<&str>,
-) -> PyResult<usize> {
-    let names = || all.iter().map(&name).collect::<Vec<_>>().join(", ");
-    match wish {
-        None if all.len() == 1 => Ok(0),
-        None => Err(PyValueError::new_err(format!("name the {what}: {}", names()))),
-        Some(wish) => all.iter().position(|it| name(it) == wish).ok_or_else(|| {
-            PyValueError::new_err(format!("the runs have no {what} '{wish}', but {}", names()))
-        }),
-    }
-}
-
-#[pymethods]
-impl Runs {
-    fn table(&self) -> Table {
-        self.table.clone()
-    }
-
-    #[pyo3(signature = (governor, *, log = None, machine = None, lambda_ = 0.25))]
-    fn gaps(
-        &self,
-        py: Python<'_>,
-        governor: &str,
-        log: Option<&str>,
-        machine: Option<&str>,
-        lambda_: f64,
-    ) -> PyResult<Table> {
-        let Runs { logs, machines, request, fault, time_limit, .. } = self;
-        let governor = one("governor", &request.governors, engine::Choice::name, Some(governor))?;
-        let log = one("log", logs, |it| it.name().to_owned(), log)?;
-        let machine = &machines[one("machine", machines, String::clone, machine)?];
-        // The log says which machine it was recorded on.
-        let is_recorded =
-            machine.strip_prefix(engine::RECORDED).is_some_and(|it| it.starts_with(':'));
-        let machine = if is_recorded { engine::RECORDED } else { machine };
-        let request = engine::Request {
-            governors: vec![request.governors[governor].clone()],
-            machines: vec![machine.to_owned()],
-            lambdas: vec![lambda_],
-            ..request.clone()
-        };
-        let log = logs[log].clone();
-        fault.reset();
-        let is_stopped = fault.is_stopped();
-        let limit = request_limit(&request, *time_limit);
-        let work = move || engine::replayed_gaps(&log, &request, &is_stopped);
-        let replayed = away(py, fault, limit, work)?;
-        if let Some(error) = fault.take() {
-            return Err(error);
-        }
-        Ok(Table::new(replayed.map_err(failed)?))
     }
 }
 
 #[pyfunction]
 fn open(py: Python<'_>, path: PathBuf) -> PyResult<Log> {
-    let log = away(py, &Fault::default(), None, move || engine::open(&path))?;
+    let log = away(py, &Fault::default(), None, move || {
+        #[cfg(feature = "command")]
+        if let Some(url) = path.to_str().filter(|text| text.contains("://")) {
+            return idlewise_cli::open_url(url);
+        }
+        engine::open(&path)
+    })?;
     Ok(Log(Arc::new(log.map_err(failed)?)))
 }
 
@@ -237,95 +158,96 @@ fn machines() -> Vec<&'static str> {
     engine::machine_ids()
 }
 
-/// One log, or several.
+/// What is replayed, as the package's Python passes it on.
 #[derive(FromPyObject)]
-enum Logs<'py> {
-    One(PyRef<'py, Log>),
-    Many(Vec<PyRef<'py, Log>>),
-}
-
-impl Logs<'_> {
-    fn list(&self) -> Vec<Arc<engine::Log>> {
-        match self {
-            Logs::One(log) => vec![log.0.clone()],
-            Logs::Many(logs) => logs.iter().map(|log| log.0.clone()).collect(),
-        }
-    }
-}
-
-/// A name, or something to call.
-#[derive(FromPyObject)]
-enum GovernorArgument<'py> {
-    Name(String),
-    Class(Bound<'py, PyAny>),
-}
-
-#[pyfunction]
-#[pyo3(signature = (
-    logs, *, machines = Vec::new(), governors = None, lambdas = vec![0.0, 0.25, 1.0],
-    hz = None, latency_limit_us = None, time_limit_s = 10.0
-))]
-#[expect(clippy::too_many_arguments, reason = "they are named in Python")]
-fn replay(
-    py: Python<'_>,
-    logs: Logs<'_>,
+struct Request {
     machines: Vec<String>,
-    governors: Option<Vec<GovernorArgument<'_>>>,
+    /// Each a name, and what makes a governor in Python.
+    governors: Vec<(String, Option<Py<PyAny>>)>,
     lambdas: Vec<f64>,
     hz: Option<u32>,
     latency_limit_us: Option<u32>,
     time_limit_s: f64,
-) -> PyResult<Runs> {
-    let logs = logs.list();
-    let time_limit = Duration::try_from_secs_f64(time_limit_s)
-        .map_err(|_| PyValueError::new_err("time_limit_s: a number of seconds, 0 or more"))?;
-    let fault = Fault::default();
-    let mut asked = Vec::new();
-    match governors {
-        None => {
-            for name in engine::GOVERNORS_DEFAULT {
-                asked.push(engine::governor(name).map_err(failed)?);
-            }
+}
+
+/// A request for the engine, and what goes wrong in its governors.
+struct Asked {
+    request: engine::Request,
+    fault: Fault,
+    /// Of governors in Python, if there are any.
+    time_limit: Option<Duration>,
+}
+
+impl Request {
+    fn asked(self) -> PyResult<Asked> {
+        let Request { machines, lambdas, hz, latency_limit_us, time_limit_s, .. } = self;
+        let time_limit = Duration::try_from_secs_f64(time_limit_s)
+            .map_err(|_| PyValueError::new_err("time_limit_s: a number of seconds, 0 or more"))?;
+        let fault = Fault::default();
+        let choice = |(name, class): (String, Option<Py<PyAny>>)| match class {
+            Some(class) => Ok(governor::made(name, class, fault.clone())),
+            None => engine::governor(&name).map_err(failed),
+        };
+        let governors: Vec<_> = self.governors.into_iter().map(choice).collect::<PyResult<_>>()?;
+        let is_made = governors.iter().any(engine::Choice::is_made);
+        let request = engine::Request { machines, governors, lambdas, hz, latency_limit_us };
+        Ok(Asked { request, fault, time_limit: is_made.then_some(time_limit) })
+    }
+}
+
+impl Asked {
+    /// Does something with the request, on another thread. `Err` also if a governor in Python went wrong.
+    fn away<T: Send + 'static>(
+        self,
+        py: Python<'_>,
+        work: impl FnOnce(&engine::Request, &AtomicBool) -> Result<T, String> + Send + 'static,
+    ) -> PyResult<T> {
+        let Asked { request, fault, time_limit } = self;
+        let is_stopped = fault.is_stopped();
+        let result = away(py, &fault, time_limit, move || work(&request, &is_stopped))?;
+        match fault.take() {
+            Some(error) => Err(error),
+            None => result.map_err(failed),
         }
-        Some(arguments) => {
-            for argument in arguments {
-                asked.push(match argument {
-                    GovernorArgument::Name(name) => engine::governor(&name).map_err(failed)?,
-                    GovernorArgument::Class(class) => {
-                        if !class.is_callable() {
-                            let message = "a governor is a name or a class";
-                            return Err(PyTypeError::new_err(message));
-                        }
-                        let name = match class.cast::<PyType>() {
-                            Ok(class) => class.name()?.to_string(),
-                            Err(_) => class.repr()?.to_string(),
-                        };
-                        governor::made(name, class.unbind(), fault.clone())
-                    }
-                });
-            }
-        }
     }
-    let request = engine::Request { machines, governors: asked, lambdas, hz, latency_limit_us };
-    let is_stopped = fault.is_stopped();
-    let work = {
-        let (logs, request) = (logs.clone(), request.clone());
-        move || engine::replay(&logs, &request, &is_stopped)
-    };
-    let replayed = away(py, &fault, request_limit(&request, time_limit), work)?;
-    if let Some(error) = fault.take() {
-        return Err(error);
-    }
-    let engine::Replayed { rows, mut machines, assumed } = replayed.map_err(failed)?;
-    if let Some(assumed) = assumed {
-        let category = py.get_type::<PyUserWarning>();
-        PyErr::warn(py, &category, &CString::new(assumed.replace("--machine", "machines="))?, 1)?;
-    }
-    if !request.machines.is_empty() {
-        machines.clone_from(&request.machines);
-    }
-    let table = Table::new(vec![rows]);
-    Ok(Runs { table, logs, machines, request, fault, time_limit })
+}
+
+/// The rows of a replay, the machines' names in them, and what to warn of.
+#[pyfunction]
+fn replay(
+    py: Python<'_>,
+    logs: Vec<PyRef<'_, Log>>,
+    request: Request,
+) -> PyResult<(Batches, Vec<String>, Option<String>)> {
+    let logs = engine_logs(&logs);
+    let engine::Replayed { rows, machines, assumed } = request
+        .asked()?
+        .away(py, move |request, is_stopped| engine::replay(&logs, request, is_stopped))?;
+    Ok((Batches::new(vec![rows]), machines, assumed))
+}
+
+fn engine_logs(logs: &[PyRef<'_, Log>]) -> Vec<Arc<engine::Log>> {
+    logs.iter().map(|log| log.0.clone()).collect()
+}
+
+type OfOne = fn(&engine::Log, &engine::Request, &AtomicBool) -> Result<Vec<RecordBatch>, String>;
+
+/// Rows of one governor on one log and machine at one price.
+fn of_one(py: Python<'_>, log: &Log, request: Request, rows: OfOne) -> PyResult<Batches> {
+    let log = log.0.clone();
+    let asked = request.asked()?;
+    let batches = asked.away(py, move |request, is_stopped| rows(&log, request, is_stopped))?;
+    Ok(Batches::new(batches))
+}
+
+#[pyfunction]
+fn replayed_gaps(py: Python<'_>, log: PyRef<'_, Log>, request: Request) -> PyResult<Batches> {
+    of_one(py, &log, request, engine::replayed_gaps)
+}
+
+#[pyfunction]
+fn decisions(py: Python<'_>, log: PyRef<'_, Log>, request: Request) -> PyResult<Batches> {
+    of_one(py, &log, request, engine::decisions)
 }
 
 /// Runs the command with these arguments, the program's name first, and returns its exit status. `before` is how to
@@ -344,18 +266,20 @@ fn main(py: Python<'_>, arguments: Vec<OsString>, before: Vec<OsString>, code: P
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("GOVERNORS_DEFAULT", engine::GOVERNORS_DEFAULT)?;
     module.add("IdlewiseError", module.py().get_type::<IdlewiseError>())?;
     module.add_class::<Lanes>()?;
     module.add_class::<Log>()?;
-    module.add_class::<Runs>()?;
     module.add_class::<State>()?;
-    module.add_class::<Table>()?;
+    module.add_class::<Batches>()?;
     module.add_function(wrap_pyfunction!(open, module)?)?;
     module.add_function(wrap_pyfunction!(bundled, module)?)?;
     module.add_function(wrap_pyfunction!(machines, module)?)?;
     #[cfg(feature = "command")]
     module.add_function(wrap_pyfunction!(main, module)?)?;
     module.add_function(wrap_pyfunction!(replay, module)?)?;
+    module.add_function(wrap_pyfunction!(replayed_gaps, module)?)?;
+    module.add_function(wrap_pyfunction!(decisions, module)?)?;
     let settle = wrap_pyfunction!(ending::settle, module)?;
     module.py().import("atexit")?.call_method1("register", (settle,))?;
     Ok(())

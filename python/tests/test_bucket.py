@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -72,6 +73,20 @@ def test_a_bucket_has_the_bytes_of_a_folder(server: Server, bucket: str, tmp_pat
     manifest.write_text(MANIFEST.replace(', "milan"', ""))
     said = idlewise.command("sweep", "prune", "--unlisted", "--store", store, "--", manifest)
     assert said.startswith("8 files removed") and len(server.objects(f"{bucket}/a/cells")) == 8
+
+
+def test_a_log_is_opened_from_a_bucket(server: Server, bucket: str) -> None:
+    for name in ("a-idle.parquet", "s-softirq500.perf.data.xz"):
+        server.put(f"{bucket}/{name}", (TRACES / name).read_bytes())
+    url = f"s3://{bucket}/a-idle.parquet"
+    log = idlewise.open(url)
+    assert (log.name, log.path, log.gap_count) == ("a-idle", url, 147)
+    again = pickle.loads(pickle.dumps(log))
+    assert len(again.gaps()) == 147
+    converted = idlewise.open(f"s3://{bucket}/s-softirq500.perf.data.xz")
+    assert converted.gap_count == idlewise.open(TRACES / "s-softirq500.parquet").gap_count
+    with pytest.raises(idlewise.IdlewiseError, match=f"s3://{bucket}/none.parquet"):
+        idlewise.open(f"s3://{bucket}/none.parquet")
 
 
 def test_logs_are_read_from_a_bucket(server: Server, bucket: str, tmp_path: pathlib.Path) -> None:

@@ -1,8 +1,11 @@
 """The package as a user has it: installed, with polars and pyarrow beside it."""
 
-import json
+import ast
+import importlib.metadata
+import inspect
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -42,7 +45,7 @@ def first() -> idlewise.Log:
 def test_a_log_tells_what_it_holds() -> None:
     log = first()
     assert log.name == "a-idle" and log.gap_count == 147
-    assert json.loads(log.metadata())["cpus"]
+    assert log.metadata()["cpus"] and log.path == os.path.abspath(A_IDLE)
     assert "spr" in idlewise.machines()
     assert len(idlewise.bundled()) == 5
 
@@ -125,8 +128,80 @@ def test_errors_say_where_and_what_to_do() -> None:
         idlewise.replay(first(), governors=["meun"])
     with pytest.raises(idlewise.IdlewiseError, match="did you mean 'spr'"):
         idlewise.replay(first(), machines=["sprr"])
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="governors: 3 is no name and no class"):
         idlewise.replay(first(), governors=[3])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="logs: 3 is no log and no path"):
+        idlewise.replay([first(), 3])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"logs: none are given; open some with idlewise.open\(path\)"):
+        idlewise.replay([])
+    with pytest.raises(ValueError, match="governors: none are given"):
+        idlewise.replay(first(), governors=[])
+    with pytest.raises(ValueError, match="two are called menu, and nobody could tell them apart; leave one out"):
+        idlewise.replay(first(), governors=["menu", "menu"])
+
+
+def test_one_needs_no_list_and_a_log_no_opening() -> None:
+    one = idlewise.replay(A_IDLE, machines="spr", governors="menu", lambdas=0.25)
+    several = idlewise.replay([first()], machines=["spr"], governors=["menu"], lambdas=[0.25])
+    assert len(one.table()) == 1 and pl.DataFrame(one.table()).equals(pl.DataFrame(several.table()))
+    assert repr(one) == "<idlewise.Runs of menu: 1 logs, 1 machines>"
+
+
+def test_governors_of_one_name_need_others() -> None:
+    def made(limit: int) -> type[Deepest]:
+        class Limited(Deepest):
+            def select(self, state: idlewise.State) -> tuple[int, bool]:
+                return min(super().select(state)[0], limit), True
+
+        return Limited
+
+    low, high = made(0), made(9)
+    with pytest.raises(ValueError, match="two are called Limited.*give one of them a class attribute `name`"):
+        idlewise.replay(first(), machines="spr", governors=[low, high])
+    low.name, high.name = "low", "high"  # type: ignore[attr-defined]
+    runs = idlewise.replay(first(), machines="spr", governors=[low, high], lambdas=0)
+    frame = pl.DataFrame(runs.table())
+    assert frame["governor"].to_list() == ["low", "high"] and frame["cost_uj"][0] > frame["cost_uj"][1]
+    assert set(pl.DataFrame(runs.gaps("low"))["chosen_state"].cast(pl.String)) == {"POLL"}
+
+
+def test_help_says_what_everything_is() -> None:
+    for name in idlewise.__all__:
+        thing = getattr(idlewise, name)
+        assert name == "__version__" or inspect.getdoc(thing), name
+        if isinstance(thing, type):
+            for member in vars(thing):
+                assert member.startswith("_") or inspect.getdoc(getattr(thing, member)), f"{name}.{member}"
+    defaults = {name: one.default for name, one in inspect.signature(idlewise.replay).parameters.items()}
+    assert defaults["machines"] == () and "hazard" in defaults["governors"] and defaults["lambdas"] == (0, 0.25, 1)
+
+
+def test_the_compiled_parts_types_have_its_texts() -> None:
+    """`_native.pyi` is what editors show, and `help()` shows the compiled module's own texts."""
+    (stub,) = [file for file in importlib.metadata.files("idlewise") or [] if file.name == "_native.pyi"]
+    module = ast.parse(pathlib.Path(str(stub.locate())).read_text())
+    (state,) = [node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "State"]
+    assert ast.get_docstring(state) == idlewise.State.__doc__
+    members = [node for node in state.body if isinstance(node, ast.FunctionDef)]
+    assert len(members) == 8
+    for member in members:
+        assert ast.get_docstring(member) == getattr(idlewise.State, member.name).__doc__, member.name
+
+
+def test_what_a_replay_returns_can_be_pickled(tmp_path: pathlib.Path) -> None:
+    copy = tmp_path / "copy.parquet"
+    copy.write_bytes(pathlib.Path(A_IDLE).read_bytes())
+    runs = idlewise.replay([*idlewise.bundled()[:1], idlewise.open(copy)], machines="spr", governors=["teo", Deepest])
+    again = pickle.loads(pickle.dumps(runs))
+    assert pl.DataFrame(again.table()).equals(pl.DataFrame(runs.table()))
+    assert pl.DataFrame(again.gaps("Deepest", log="copy")).equals(pl.DataFrame(runs.gaps("Deepest", log="copy")))
+    pickled = pickle.dumps(idlewise.open(copy))
+    copy.write_bytes((pathlib.Path(TRACES) / "b-redis.parquet").read_bytes())
+    with pytest.raises(idlewise.IdlewiseError, match="copy.parquet: not the log that was pickled; it was replaced"):
+        pickle.loads(pickled)
+    # A table without rows keeps its columns.
+    empty = idlewise.open(A_IDLE).cpus_idle()
+    assert pickle.loads(pickle.dumps(empty)).column_names == ["Time", "cpu", "state"]
 
 
 class Endless(Deepest):

@@ -1,19 +1,23 @@
 """Tables reach polars, pyarrow, pandas and DuckDB with the same values, and without a copy where one can look."""
 
 import importlib
+import json
 import operator
 import os
 from typing import Any
 
 import idlewise
 import polars as pl
+import pytest
 
 # They have no types.
 pa: Any = importlib.import_module("pyarrow")
 pd: Any = importlib.import_module("pandas")
 duckdb: Any = importlib.import_module("duckdb")
 
-S_SOFTIRQ = os.path.join(os.path.dirname(__file__), "../../traces/s-softirq500.parquet")
+TRACES = os.path.join(os.path.dirname(__file__), "../../traces")
+A_IDLE = os.path.join(TRACES, "a-idle.parquet")
+S_SOFTIRQ = os.path.join(TRACES, "s-softirq500.parquet")
 
 
 def runs() -> idlewise.Runs:
@@ -68,6 +72,43 @@ def test_gaps_add_up_to_the_runs() -> None:
             # In its own gap nothing is cheaper than the oracle.
             assert (gaps["cost_uj"] >= gaps["right_cost_uj"] * (1 - 1e-9)).all()
             assert set(gaps["verdict"].cast(pl.String)) <= {"fit", "too_deep", "too_shallow"}
+
+
+def test_a_governor_is_told_the_price_of_its_gaps() -> None:
+    ran = idlewise.replay(idlewise.open(S_SOFTIRQ), machines="spr", governors="hazard", lambdas=[0, 4])
+    for row in pl.DataFrame(ran.table()).iter_rows(named=True):
+        gaps = pl.DataFrame(ran.gaps("hazard", lambda_=row["lambda"]))
+        assert gaps["delay_ns"].sum() == row["delay_sum_ns"]
+    delays = pl.DataFrame(ran.table())["delay_sum_ns"]
+    assert delays[0] != delays[1]
+
+
+@pytest.mark.parametrize("governor", ["menu", "teo", "shallowest", "hazard:lambda=0.25"])
+@pytest.mark.parametrize("machine", ["spr", "milan"])
+def test_decisions_add_up_to_the_commands_counts(governor: str, machine: str) -> None:
+    log = idlewise.open(A_IDLE)
+    ran = idlewise.replay(log, machines=machine, governors=governor, lambdas=0.25)
+    rows = pl.DataFrame(ran.decisions(governor))
+    (whole,) = pl.DataFrame(ran.table()).iter_rows(named=True)
+    counts = dict(rows["verdict"].cast(pl.String).value_counts().iter_rows())
+    said = json.loads(idlewise.command("replay", "--json", "--machine", machine, "--governor", governor, "--", A_IDLE))
+    (told,) = said["rows"]
+    assert rows.height == told["decision_count"]
+    for verdict in ["too_deep", "too_shallow"]:
+        assert counts.get(verdict, 0) == sum(state[f"{verdict}_count"] for state in said["states"]), verdict
+    assert rows["delay_ns"].sum() == told["delay_sum_ns"] == whole["delay_sum_ns"]
+    assert rows["delay_ns"].is_not_null().sum() == whole["gap_count"]
+    assert abs(rows["energy_uj"].sum() / whole["energy_uj"] - 1) < 1e-9
+    gaps = pl.DataFrame(ran.gaps(governor))
+    assert rows.group_by("cpu", "start_ns").len()["len"].sum() == gaps["stay_count"].sum() == rows.height
+    # It has more than one decision in some gaps, or this would show nothing.
+    assert governor != "shallowest" or rows.height > 100 * gaps.height
+
+
+def test_decisions_of_what_has_none() -> None:
+    ran = idlewise.replay(idlewise.open(A_IDLE), machines="spr", governors="ski-random")
+    with pytest.raises(idlewise.IdlewiseError, match="ski-random moves down while the CPU is idle, and has no decisions"):
+        ran.decisions("ski-random")
 
 
 def test_gaps_of_a_governor_in_python() -> None:

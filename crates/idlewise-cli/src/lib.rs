@@ -52,6 +52,16 @@ pub fn main() -> ExitCode {
     outcome.unwrap_or_else(error::report)
 }
 
+/// Opens the log or recording behind a URL, for the Python package.
+///
+/// # Errors
+/// Says what is wrong with the URL, or with what is behind it.
+pub fn open_url(url: &str) -> Result<idlewise_lab::engine::Log, String> {
+    let fetched = storage::Remote::open(url).and_then(|remote| storage::fetch(&remote));
+    let (file, _) = fetched.map_err(|failure| failure.text())?;
+    idlewise_lab::engine::Log::fetched(url, file)
+}
+
 /// Returns status 2, because a script that names no command is wrong.
 fn greet() -> Result<ExitCode> {
     screen::stdout().write_all(help::first_steps().as_bytes())?;

@@ -15,6 +15,8 @@ mod remote;
 #[path = "no_remote.rs"]
 mod remote;
 
+use std::fs::File;
+use std::io::Seek;
 use std::path::Path;
 
 use idlewise_lab::storage::Folder;
@@ -23,6 +25,7 @@ pub use idlewise_lab::storage::{Listed, Storage};
 pub use remote::Remote;
 
 use crate::error::{Failure, Result};
+use crate::unpack::unnamed_file;
 
 /// Returns the path's text if it is a URL, of whatever scheme.
 pub fn url_of(path: &Path) -> Option<&str> {
@@ -30,6 +33,18 @@ pub fn url_of(path: &Path) -> Option<&str> {
     let (scheme, _) = text.split_once("://")?;
     let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
     is_scheme.then_some(text)
+}
+
+/// What is behind a URL, in a file without a name, at its beginning; and the version that was read, if the server says it.
+///
+/// # Errors
+/// Fails if it cannot be read.
+pub fn fetch(remote: &Remote) -> Result<(File, Option<String>)> {
+    let mut file = unnamed_file()?;
+    let version = remote.download(&mut file)?;
+    let fail = |error| Failure::new(format_args!("cannot read {}: {error}", remote.url()));
+    file.rewind().map_err(fail)?;
+    Ok((file, version))
 }
 
 /// Names a folder, or what is behind a URL.

@@ -17,20 +17,19 @@ use idlewise_sim::replay::{PerCpu, replay_cpus};
 use idlewise_trace::log::ColumnSet;
 use idlewise_trace::{IdleGap, WakeReason};
 
-use super::{Log, Request, pool};
-use crate::error::{Failure, Result};
+use super::{Log, One, Request, pool};
+use crate::error::Result;
 use crate::roster::OnMachine;
-use crate::target::{AskedMachines, Targets};
 
 /// The rows of a batch.
-const ROW_COUNT: usize = 1 << 14;
+pub(super) const ROW_COUNT: usize = 1 << 14;
 /// In the order of [`verdict_index`].
-const VERDICTS: [&str; 3] = ["fit", "too_deep", "too_shallow"];
+pub(super) const VERDICTS: [&str; 3] = ["fit", "too_deep", "too_shallow"];
 
 /// Columns of a batch.
-type Columns = Vec<(&'static str, ArrayRef)>;
+pub(super) type Columns = Vec<(&'static str, ArrayRef)>;
 
-fn batch(columns: Columns) -> RecordBatch {
+pub(super) fn batch(columns: Columns) -> RecordBatch {
     let field = |(name, array): &(&str, ArrayRef)| {
         Field::new(*name, array.data_type().clone(), array.is_nullable())
     };
@@ -41,6 +40,8 @@ fn batch(columns: Columns) -> RecordBatch {
         "latency_limit_ns",
         "recorded_state",
         "recorded_idle_ns",
+        // Of all but a gap's last decision.
+        "delay_ns",
     ];
     let fields: Vec<Field> = columns
         .iter()
@@ -51,16 +52,16 @@ fn batch(columns: Columns) -> RecordBatch {
 }
 
 /// A column of few texts.
-fn texts(keys: impl Iterator<Item = u32>, texts: &Arc<StringArray>) -> ArrayRef {
+pub(super) fn texts(keys: impl Iterator<Item = u32>, texts: &Arc<StringArray>) -> ArrayRef {
     let keys: UInt32Array = keys.collect();
     Arc::new(DictionaryArray::<UInt32Type>::new(keys, texts.clone()))
 }
 
-fn of_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Arc<StringArray> {
+pub(super) fn of_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Arc<StringArray> {
     Arc::new(names.into_iter().map(Some).collect::<StringArray>())
 }
 
-fn wake_reasons() -> Arc<StringArray> {
+pub(super) fn wake_reasons() -> Arc<StringArray> {
     of_names(WakeReason::ALL.map(WakeReason::name))
 }
 
@@ -68,7 +69,7 @@ fn reason_index(reason: WakeReason) -> u32 {
     WakeReason::ALL.iter().position(|&it| it == reason).unwrap_or_default() as u32
 }
 
-fn verdict_index(verdict: Verdict) -> u32 {
+pub(super) fn verdict_index(verdict: Verdict) -> u32 {
     match verdict {
         Verdict::Fit => 0,
         Verdict::TooDeep => 1,
@@ -77,7 +78,7 @@ fn verdict_index(verdict: Verdict) -> u32 {
 }
 
 /// The columns that say which gap it is.
-fn common(gaps: &[IdleGap], reasons: &Arc<StringArray>) -> Columns {
+pub(super) fn common(gaps: &[IdleGap], reasons: &Arc<StringArray>) -> Columns {
     let gaps = || gaps.iter();
     vec![
         ("cpu", Arc::new(gaps().map(|it| it.cpu).collect::<UInt16Array>()) as ArrayRef),
@@ -113,18 +114,7 @@ pub fn replayed_gaps(
 }
 
 fn replayed(log: &Log, request: &Request, is_stopped: &AtomicBool) -> Result<Vec<RecordBatch>> {
-    let conditions = request.conditions()?;
-    let prices = request.prices()?;
-    let one = || Failure::new("gaps: one governor, one machine and one price");
-    let ([choice], [price]) = (&*request.governors, &*prices) else {
-        return Err(one());
-    };
-    let named = (log.name(), &log.0.log.metadata);
-    let asked = AskedMachines::new(&request.machines, &request.governors, &[], &[])?;
-    let Targets { targets, .. } = asked.on([named].into_iter(), &[])?;
-    let [target] = &*targets else { return Err(one()) };
-    let setting = target.setting(conditions, &log.0.log.metadata);
-    let price = *price;
+    let One { choice, target, setting, price } = request.one_on(log, "gaps")?;
     let own = choice.on(&target.machine)?;
     let oracle: Player<OnMachine<'_>> = Player::Oracle;
     let (names, verdicts, reasons) = (

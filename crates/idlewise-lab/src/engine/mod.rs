@@ -5,11 +5,14 @@
 //! | --- | --- |
 //! | `mod.rs` | [`Log`], and [`replay`] with a row for each log, machine, governor and price |
 //! | `gaps.rs` | a row for each gap |
+//! | `decisions.rs` | a row for each decision |
 //! | `lanes.rs` | [`Lanes`]: many CPUs at once, whose decisions the caller makes |
 
+mod decisions;
 mod gaps;
 mod lanes;
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,18 +21,20 @@ use arrow_array::RecordBatch;
 use idlewise_plugin::GovernorSource;
 use idlewise_report::cell::collected_table;
 use idlewise_sim::contest::{Price, Shape};
+use idlewise_sim::replay::Setting;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::bundled;
 pub use crate::cells::GOVERNORS_DEFAULT;
 use crate::cells::{self, Cell, Contest, MACHINES_DEFAULT};
 use crate::error::{Failure, Result};
-use crate::input::NamedLog;
+use crate::input::{NamedLog, short_name};
 pub use crate::roster::{Choice, Make};
 pub use crate::target::RECORDED;
-use crate::target::{AskedMachines, Conditions, Targets};
+use crate::target::{AskedMachines, Conditions, ReplayTarget, Targets};
 use crate::unpack::Unpacking;
 
+pub use decisions::decisions;
 pub use gaps::{columns_of_lisa, gaps, replayed_gaps};
 pub use lanes::{Asked, Lanes, LanesRequest};
 
@@ -40,6 +45,16 @@ const LANE_COUNT_MAX: usize = 64;
 pub struct Log(NamedLog);
 
 impl Log {
+    /// Opens what was fetched from a URL into an open file.
+    ///
+    /// # Errors
+    /// Fails if it is no log and no recording.
+    pub fn fetched(url: &str, file: File) -> Result<Self, String> {
+        let path = Path::new(url);
+        let log = NamedLog::of_file(path, file, short_name(path), Unpacking::default());
+        log.map(Log).map_err(|failure| failure.text())
+    }
+
     /// The file's name without folder and extensions.
     pub fn name(&self) -> &str {
         &self.0.name
@@ -126,12 +141,36 @@ impl Request {
         Ok(Conditions { hz, latency_limit_us, ..Conditions::default() })
     }
 
+    /// The only governor, told the price if it needs one, on the only machine.
+    fn one_on(&self, log: &Log, what: &str) -> Result<One> {
+        let several =
+            || Failure::new(format_args!("{what}: one governor, one machine and one price"));
+        let ([choice], [price]) = (&*self.governors, &*self.prices()?) else {
+            return Err(several());
+        };
+        let metadata = &log.0.log.metadata;
+        let asked = AskedMachines::new(&self.machines, &self.governors, &[], &[])?;
+        let Targets { targets, .. } = asked.on([(log.name(), metadata)].into_iter(), &[])?;
+        let [target] = <[ReplayTarget; 1]>::try_from(targets).map_err(|_| several())?;
+        let setting = target.setting(self.conditions()?, metadata);
+        let choice = choice.told(*price).unwrap_or_else(|| choice.clone());
+        Ok(One { choice, target, setting, price: *price })
+    }
+
     fn prices(&self) -> Result<Vec<Price>> {
         let prices: Option<Vec<Price>> = self.lambdas.iter().copied().map(Price::times).collect();
         prices
             .filter(|prices| !prices.is_empty())
             .ok_or_else(|| Failure::new("lambdas: one or more numbers from 0 to 16"))
     }
+}
+
+/// What is replayed alone, to look at it closely.
+struct One {
+    choice: Choice,
+    target: ReplayTarget,
+    setting: Setting,
+    price: Price,
 }
 
 /// The rows of a replay, and what it was on.

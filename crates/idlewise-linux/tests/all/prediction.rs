@@ -24,9 +24,7 @@ use idlewise_sim::predict::{
     Arrivals, CausedWorkload, Costs, Durations, Interval, MARGINS, Outcome, Reproduction, Waited,
     Window, around, calibrate, play,
 };
-use idlewise_sim::replay::{
-    GapCourse, GovernorLane, Lane, ObservedLane, Observer, Repetition, Setting,
-};
+use idlewise_sim::replay::{GapCourse, GovernorLane, Lane, ObservedLane, Observer, Setting};
 use idlewise_sim::simulate::Setup;
 use idlewise_trace::causes::{Step, StepSink, WorkloadLog, WorkloadWriter, convert_causes};
 use idlewise_trace::import::{Options, Recording, open_with};
@@ -352,8 +350,6 @@ impl Recorded {
 struct Noted(Vec<(i64, u64)>);
 
 impl Observer for Noted {
-    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
-
     fn gap(&mut self, gap: &IdleGap, course: GapCourse) {
         self.0.push((gap.start_ns, course.delay_ns));
     }

@@ -9,8 +9,8 @@ use super::Expense;
 use crate::cost::{CostModel, UJ_PER_MW_NS};
 use crate::idle_loop::Boxed;
 use crate::replay::{
-    FirstDecision, GapCourse, GovernorLane, Lane, ObservedLane, Observer, OracleLane, Repetition,
-    ReplayedStay, Setting, Tally,
+    FirstDecision, GapCourse, GovernorLane, Lane, ObservedLane, Observer, OracleLane, ReplayedStay,
+    Setting, Tally,
 };
 
 /// What one governor did in a gap.
@@ -78,8 +78,6 @@ struct LastCourse {
 }
 
 impl Observer for LastCourse {
-    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
-
     #[inline]
     fn stay(&mut self, _gap: &IdleGap, stay: ReplayedStay) {
         self.first.get_or_insert(stay.verdict);

@@ -86,12 +86,16 @@ pub trait ObservedLane<O>: Lane {
 
 /// Observes the replay of each gap, to compare it with another course, or to write a new log.
 pub trait Observer: Send {
+    /// Whether it sees each stay, however many there are. Otherwise those that repeat come together
+    /// ([`Observer::repeat`]).
+    const SEES_EACH_STAY: bool = false;
+
     /// Called for each stay of a gap, before [`Observer::gap`].
     #[inline]
     fn stay(&mut self, _gap: &IdleGap, _stay: ReplayedStay) {}
 
     /// Called instead of [`Observer::stay`] if the last stays repeat.
-    fn repeat(&mut self, gap: &IdleGap, repetition: &Repetition);
+    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
 
     /// Called at the end of a gap.
     fn gap(&mut self, gap: &IdleGap, course: GapCourse);
@@ -171,8 +175,6 @@ pub struct FirstDecision {
 }
 
 impl Observer for () {
-    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
-
     #[inline]
     fn gap(&mut self, _gap: &IdleGap, _course: GapCourse) {}
 }
@@ -384,7 +386,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
         }
         course.next_tick_at_ns = line_after(course.at_ns, course.next_tick_at_ns, period_ns);
         course.stay_count += 1;
-        if course.stay_count >= FIRST_STAY_COUNT {
+        if !O::SEES_EACH_STAY && course.stay_count >= FIRST_STAY_COUNT {
             let Course { at_ns, next_tick_at_ns, idle_ns, .. } = *course;
             let place = Place { at_ns, next_tick_at_ns, idle_ns };
             if let Some(repetition) = self.repetition(gap, place, course.stay_count) {

@@ -14,7 +14,7 @@ use idlewise_host::settings::CpuSet;
 use idlewise_report::advise::Slices;
 use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{
-    Delays, GapCourse, ObservedLane, Observer, PerCpu, Repetition, Setting, replay_cpus,
+    Delays, GapCourse, ObservedLane, Observer, PerCpu, Setting, replay_cpus,
 };
 use idlewise_trace::IdleGap;
 use idlewise_trace::log::{ColumnSet, IdleLog};
@@ -64,8 +64,6 @@ struct SliceDelays {
 }
 
 impl Observer for SliceDelays {
-    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
-
     fn gap(&mut self, gap: &IdleGap, course: GapCourse) {
         self.slices[self.at].record(course.delay_ns);
         if let Some(state) = gap.recorded_state {

@@ -1,7 +1,7 @@
 //! Rows: one for each gap, with the governors' first stays.
 
 use idlewise_core::Verdict;
-use idlewise_sim::replay::{GapCourse, Observer, Repetition, ReplayedStay};
+use idlewise_sim::replay::{GapCourse, Observer, ReplayedStay};
 use idlewise_trace::IdleGap;
 use idlewise_trace::export::{ArrowWriter, CsvWriter, FirstStay, RowWriter};
 
@@ -28,8 +28,6 @@ impl Observer for FirstStays {
     }
 
     /// The first stay has been observed before any repetition.
-    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
-
     fn stay(&mut self, _gap: &IdleGap, stay: ReplayedStay) {
         let ReplayedStay { state, verdict, .. } = stay;
         self.first.get_or_insert(FirstStay { state: state as u8, verdict });

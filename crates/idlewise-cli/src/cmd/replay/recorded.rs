@@ -10,7 +10,7 @@ use idlewise_core::tick_period_ns;
 use idlewise_lab::target::{RECORDED, recorded_machine};
 use idlewise_report::{counted, wrap};
 use idlewise_sim::contest::Price;
-use idlewise_sim::replay::{Feedback, GapCourse, GroupReader, Observer, Repetition, ReplayedStay};
+use idlewise_sim::replay::{Feedback, GapCourse, GroupReader, Observer, ReplayedStay};
 use idlewise_trace::log::{LogMetadata, LogSource, LogWriter};
 use idlewise_trace::{Driver, GapSink, IdleGap};
 
@@ -62,8 +62,6 @@ impl Comparison {
 }
 
 impl Observer for &mut Comparison {
-    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
-
     fn stay(&mut self, gap: &IdleGap, stay: ReplayedStay) {
         if self.course == Course::Recorded {
             self.recorded.stay(gap, stay);
@@ -92,8 +90,6 @@ impl Observer for &mut Comparison {
 struct Rewrite(Vec<IdleGap>);
 
 impl Observer for Rewrite {
-    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
-
     fn gap(&mut self, gap: &IdleGap, course: GapCourse) {
         self.0.push(IdleGap {
             tick_stopped: course.first.tick_stopped,

@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::fs;
-use std::io::Seek;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
@@ -23,8 +22,7 @@ use crate::error::{Failure, Result, did_you_mean};
 use crate::governor_arguments::{GovernorArguments, NamedFile};
 use crate::input::read_text_at_most;
 use crate::screen;
-use crate::storage::{Remote, Storage, url_of};
-use crate::unpack::unnamed_file;
+use crate::storage::{self, Remote, Storage, url_of};
 
 /// The largest manifest. Parsed it takes up to a hundred times its size, if it has nothing but tiny tables.
 const BYTE_COUNT_MAX: u64 = 1 << 20;
@@ -360,10 +358,8 @@ fn is_url(name: &str) -> bool {
 
 /// A manifest behind a URL.
 fn remote_text(url: &str) -> Result<String> {
+    let (file, _) = storage::fetch(&Remote::open(url)?)?;
     let fail = |error| Failure::new(format_args!("cannot read {url}: {error}"));
-    let mut file = unnamed_file()?;
-    Remote::open(url)?.download(&mut file)?;
-    file.rewind().map_err(fail)?;
     read_small_text_of(file, BYTE_COUNT_MAX).map_err(fail)
 }
 

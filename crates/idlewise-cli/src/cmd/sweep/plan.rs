@@ -20,7 +20,7 @@ use crate::replay_arguments::{ALL_LOGS, ReplayTarget};
 use crate::screen::{self, say};
 use crate::storage::{self, Remote, url_of};
 use crate::twins::without_twins;
-use crate::unpack::{Unpacking, unnamed_file};
+use crate::unpack::Unpacking;
 
 /// The most lanes that are replayed in one pass, the cells of a unit. Each may keep a million distinct delays, though
 /// hardly any does.
@@ -162,9 +162,7 @@ struct Downloaded {
 
 fn download(remote: &Remote) -> Result<Downloaded> {
     let fail = |error| Failure::new(format_args!("cannot read {}: {error}", remote.url()));
-    let mut file = unnamed_file()?;
-    let version = remote.download(&mut file)?;
-    file.rewind().map_err(fail)?;
+    let (mut file, version) = storage::fetch(remote)?;
     let sha256 = sum_of(&file).map_err(fail)?;
     file.rewind().map_err(fail)?;
     Ok(Downloaded { sha256, version, file })

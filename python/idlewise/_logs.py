@@ -1,0 +1,114 @@
+"""Logs and recordings."""
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, TypeAlias, final
+
+from ._native import IdlewiseError
+from ._native import Log as Handle
+from ._native import bundled as handles_of_bundled
+from ._native import open as opened_handle
+from ._tables import Table
+
+Path: TypeAlias = str | os.PathLike[str]
+
+
+@final
+class Log:
+    """An idle log: what the CPUs of a machine did when they were idle. `idlewise.open` makes one.
+
+    It can be pickled if its file can be opened again where it is unpickled.
+    """
+
+    def __init__(self, handle: Handle, path: str, *, is_bundled: bool = False) -> None:
+        # For the package's other files.
+        self.handle = handle
+        self._path = path
+        self._is_bundled = is_bundled
+
+    @property
+    def name(self) -> str:
+        """The file's name without folder and extensions."""
+        return self.handle.name
+
+    @property
+    def gap_count(self) -> int:
+        """The number of idle gaps."""
+        return self.handle.gap_count
+
+    @property
+    def path(self) -> str:
+        """The file or URL that it was read from; of a bundled log, its name."""
+        return self._path
+
+    def metadata(self) -> dict[str, Any]:
+        """The log's metadata: kernel, CPUs, idle states, where it comes from (docs/json.md of idlewise)."""
+        document: dict[str, Any] = json.loads(self.handle.metadata())
+        return document
+
+    def gaps(self) -> Table:
+        """Reads a row for each gap, with the log's columns: cpu, start_ns, gap_ns, sleep_length_ns, wake_reason,
+        next_tick_ns, tick_stopped, ran_task, latency_limit_ns, recorded_state, recorded_idle_ns.
+
+        Raises:
+            IdlewiseError: If the log is damaged.
+        """
+        return Table(self.handle.gaps())
+
+    def cpus_idle(self) -> Table:
+        """Reads the columns of LISA's `df_cpus_idle()`: Time in seconds (LISA's index), cpu, and state, -1 when a CPU
+        leaves its state. A gap has a row for the state that the kernel entered first, and one for its end; stays that
+        only the tick ended are one. Gaps without a recorded state are left out.
+
+        Raises:
+            IdlewiseError: If the log is damaged.
+        """
+        return Table(self.handle.cpus_idle())
+
+    def __repr__(self) -> str:
+        return f"<idlewise.Log {self.name}: {self.gap_count} gaps>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened, (self._path, self._is_bundled, self.handle.metadata(), self.gap_count)
+
+
+def _reopened(path: str, is_bundled: bool, metadata: str, gap_count: int) -> Log:
+    log = next(log for log in bundled() if log.name == path) if is_bundled else open(path)
+    if (log.handle.metadata(), log.gap_count) != (metadata, gap_count):
+        raise IdlewiseError(f"{path}: not the log that was pickled; it was replaced")
+    return log
+
+
+def open(path: Path) -> Log:
+    """Opens an idle log, or converts a recording in any format that `idlewise log import` reads.
+
+    Args:
+        path: A file, or a URL (s3://, gs://, az://, https://), which is copied to a temporary file. Credentials come
+            from the environment (docs/sweep.md of idlewise).
+
+    Raises:
+        IdlewiseError: If the file cannot be read. The message has its path.
+    """
+    path = os.fspath(path)
+    return Log(opened_handle(path), path if "://" in path else os.path.abspath(path))
+
+
+def bundled() -> list[Log]:
+    """Returns the logs that are built in."""
+    return [Log(log, log.name, is_bundled=True) for log in handles_of_bundled()]
+
+
+def opened(logs: Log | Path | Sequence[Log | Path]) -> list[Log]:
+    """One log or several, as a list."""
+    many = [logs] if isinstance(logs, (Log, str, os.PathLike)) else list(logs)
+    if not many:
+        raise ValueError("logs: none are given; open some with idlewise.open(path)")
+    return [one if isinstance(one, Log) else open(_path(one)) for one in many]
+
+
+def _path(one: object) -> str:
+    """What is no log must be a path, whatever a type checker was told."""
+    if isinstance(one, (str, os.PathLike)):
+        return os.fsdecode(one)
+    raise TypeError(f"logs: {one!r} is no log and no path")

@@ -1,0 +1,41 @@
+"""Tables."""
+
+from typing import final
+
+from ._native import Batches
+
+
+@final
+class Table:
+    """A table in Arrow's memory, which polars.DataFrame(), pyarrow.table(), pandas.DataFrame.from_arrow() and DuckDB
+    take as it is."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return len(self._batches)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The columns."""
+        return self._batches.column_names
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Arrow's PyCapsule interface. The columns are shared, not copied. A requested schema is not obeyed."""
+        return self._batches.__arrow_c_stream__()
+
+    def __repr__(self) -> str:
+        return f"<idlewise.Table: {self.row_count} rows, {len(self.column_names)} columns>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _of_bytes, (self._batches.bytes(),)
+
+
+def _of_bytes(stream: bytes) -> Table:
+    return Table(Batches.of_bytes(stream))
