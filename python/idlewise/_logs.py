@@ -107,8 +107,8 @@ def opened(logs: Log | Path | Sequence[Log | Path]) -> list[Log]:
     return [one if isinstance(one, Log) else open(_path(one)) for one in many]
 
 
-def _path(one: object) -> str:
-    """What is no log must be a path, whatever a type checker was told."""
-    if isinstance(one, (str, os.PathLike)):
-        return os.fsdecode(one)
-    raise TypeError(f"logs: {one!r} is no log and no path")
+def _path(one: Path) -> str:
+    try:
+        return os.fspath(one)
+    except TypeError:
+        raise TypeError(f"logs: {one!r} is no log and no path") from None
