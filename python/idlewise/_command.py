@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any
 
-from ._logs import Log, Path
+from ._logs import Log, Path, listed, path_of
 from ._native import IdlewiseError
 
 Option = bool | int | float | str | PathLike[str] | Sequence[str | int | float | PathLike[str]] | None
@@ -70,8 +70,16 @@ def _json(name: str, words: Iterable[Path], options: dict[str, Option], *, check
 def _paths(logs: Log | Path | Sequence[Log | Path] | None) -> list[str]:
     if logs is None:
         return []
-    many = [logs] if isinstance(logs, (Log, str, PathLike)) else logs
-    return [os.fspath(log.path if isinstance(log, Log) else log) for log in many]
+    many = listed("logs", logs, Log)
+    if not many:
+        raise ValueError("logs: an empty list")
+    return [_path(log) if isinstance(log, Log) else path_of("logs", log) for log in many]
+
+
+def _path(log: Log) -> str:
+    if log.is_bundled:
+        raise ValueError(f"logs: {log.name} is built in and has no file; without logs, the command takes all that are built in")
+    return log.path
 
 
 def info(log: Log | Path) -> dict[str, Any]:
@@ -140,7 +148,10 @@ def simulate(machine: Path, workload: Path, **options: Option) -> dict[str, Any]
 
 def predict(recording: Path, **options: Option) -> dict[str, Any]:
     """What another governor or setting would do to a recorded workload: `idlewise predict`."""
-    return _json("predict", [recording], options)
+    # What follows "--" would be a command to run.
+    path = path_of("recording", recording)
+    path = path if not path.startswith("-") else os.path.join(".", path)
+    return json.loads(command("predict", *_words({**options, "json": True}), path))  # type: ignore[no-any-return]
 
 
 def study(name: str, **options: Option) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Sequence
-from typing import Any, TypeAlias, final
+from collections.abc import Iterable
+from typing import Any, TypeAlias, cast, final
 
 from ._native import IdlewiseError
 from ._native import Log as Handle
@@ -22,10 +22,12 @@ class Log:
     """
 
     def __init__(self, handle: Handle, path: str, *, is_bundled: bool = False) -> None:
+        """For the package itself: `idlewise.open` and `idlewise.bundled` make logs."""
         # For the package's other files.
         self.handle = handle
         self._path = path
-        self._is_bundled = is_bundled
+        self.is_bundled = is_bundled
+        """Whether it is built in."""
 
     @property
     def name(self) -> str:
@@ -70,12 +72,17 @@ class Log:
         return f"<idlewise.Log {self.name}: {self.gap_count} gaps>"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (self._path, self._is_bundled, self.handle.metadata(), self.gap_count)
+        return _reopened, (self._path, self.is_bundled, _content(self))
 
 
-def _reopened(path: str, is_bundled: bool, metadata: str, gap_count: int) -> Log:
+def _content(log: Log) -> tuple[object, ...]:
+    """What tells a log from another. The hash of what came from a pipe or a URL is not known."""
+    return log.handle.sha256(), log.handle.metadata(), log.gap_count
+
+
+def _reopened(path: str, is_bundled: bool, content: tuple[object, ...]) -> Log:
     log = next(log for log in bundled() if log.name == path) if is_bundled else open(path)
-    if (log.handle.metadata(), log.gap_count) != (metadata, gap_count):
+    if _content(log) != content:
         raise IdlewiseError(f"{path}: not the log that was pickled; it was replaced")
     return log
 
@@ -90,8 +97,10 @@ def open(path: Path) -> Log:
     Raises:
         IdlewiseError: If the file cannot be read. The message has its path.
     """
-    path = os.fspath(path)
-    return Log(opened_handle(path), path if "://" in path else os.path.abspath(path))
+    place = path_of("path", path)
+    # A log is read when it is used, wherever the process is then.
+    place = place if "://" in place else os.path.abspath(place)
+    return Log(opened_handle(place), place)
 
 
 def bundled() -> list[Log]:
@@ -99,16 +108,28 @@ def bundled() -> list[Log]:
     return [Log(log, log.name, is_bundled=True) for log in handles_of_bundled()]
 
 
-def opened(logs: Log | Path | Sequence[Log | Path]) -> list[Log]:
-    """One log or several, as a list."""
-    many = [logs] if isinstance(logs, (Log, str, os.PathLike)) else list(logs)
-    if not many:
+def opened(logs: Log | Path | Iterable[Log | Path]) -> list[Log]:
+    """One log or several, as a list, each once."""
+    several = [one if isinstance(one, Log) else open(path_of("logs", one)) for one in listed("logs", logs, Log)]
+    if not several:
         raise ValueError("logs: none are given; open some with idlewise.open(path)")
-    return [one if isinstance(one, Log) else open(_path(one)) for one in many]
+    return list({(log.is_bundled, log.path): log for log in several}.values())
 
 
-def _path(one: Path) -> str:
-    try:
-        return os.fspath(one)
-    except TypeError:
-        raise TypeError(f"logs: {one!r} is no log and no path") from None
+def path_of(argument: str, path: object) -> str:
+    """A path as text; errors name the argument."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(f"{argument}: expected a path, not {path!r}")
+    text = os.fsdecode(cast("str | bytes | os.PathLike[str]", path))
+    if not text:
+        raise ValueError(f"{argument}: an empty path")
+    return text
+
+
+def listed(argument: str, one_or_several: object, *of_one: type) -> list[Any]:
+    """One thing in a list, or the things of a list; errors name the argument."""
+    if isinstance(one_or_several, (str, bytes, os.PathLike, *of_one)):
+        return [one_or_several]
+    if isinstance(one_or_several, Iterable):
+        return [*one_or_several]
+    raise TypeError(f"{argument}: what is {one_or_several!r}?")

@@ -1,12 +1,12 @@
 """Replays."""
 
-import os
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar, final
+from typing import Any, Protocol, SupportsFloat, SupportsIndex, TypeVar, cast, final
 
-from ._logs import Log, Path, opened
+from ._logs import Log, Path, listed, opened, path_of
 from ._native import GOVERNORS_DEFAULT, State
 from ._native import Log as Handle
 from ._native import decisions as rows_of_decisions
@@ -16,6 +16,7 @@ from ._native import replayed_gaps as rows_of_gaps
 from ._tables import Table
 
 _RECORDED = "recorded"
+_LAMBDA_MAX = 16
 
 
 class Governor(Protocol):
@@ -54,9 +55,11 @@ class _Request:
 class Runs:
     """The results of a replay. They can be pickled if their logs and Python governors can be."""
 
-    def __init__(self, table: Table, logs: list[Log], machines: list[str], request: _Request) -> None:
+    def __init__(self, table: Table, logs: list[Log], machines: list[tuple[str, str]], request: _Request) -> None:
+        """For the package itself: `idlewise.replay` makes runs."""
         self._table = table
         self._logs = logs
+        # Each as it was given, and as the rows have it.
         self._machines = machines
         self._request = request
 
@@ -65,7 +68,12 @@ class Runs:
         return self._table
 
     def gaps(
-        self, governor: str, *, log: str | None = None, machine: str | None = None, lambda_: float = 0.25
+        self,
+        governor: NamedGovernor,
+        *,
+        log: Log | str | None = None,
+        machine: Path | None = None,
+        lambda_: SupportsFloat = 0.25,
     ) -> Table:
         """Replays one governor on one log and machine once more, and returns a row for each gap.
 
@@ -75,19 +83,24 @@ class Runs:
         right_cost_uj, the oracle's.
 
         Args:
-            governor: Its name in the table.
-            log: The log's name, if there are several.
-            machine: The machine as it was given, if there are several.
+            governor: Its name in the table, or its class.
+            log: The log or its name, if there are several.
+            machine: The machine as it was given or as the table has it, if there are several.
             lambda_: The price of delay, in times the power of polling.
 
         Raises:
-            ValueError: If a name is none of these runs'.
+            ValueError: If a name is none of these runs', or more than one's.
         """
         handle, request = self._one(governor, log, machine, lambda_)
         return Table(rows_of_gaps(handle, request))
 
     def decisions(
-        self, governor: str, *, log: str | None = None, machine: str | None = None, lambda_: float = 0.25
+        self,
+        governor: NamedGovernor,
+        *,
+        log: Log | str | None = None,
+        machine: Path | None = None,
+        lambda_: SupportsFloat = 0.25,
     ) -> Table:
         """Replays one governor on one log and machine once more, and returns a row for each decision. Where the tick
         or a limit ends a stay, a gap has several.
@@ -98,28 +111,35 @@ class Runs:
         energy_uj of the stay and of the tick's work after it.
 
         Args:
-            governor: Its name in the table.
-            log: The log's name, if there are several.
-            machine: The machine as it was given, if there are several.
+            governor: Its name in the table, or its class.
+            log: The log or its name, if there are several.
+            machine: The machine as it was given or as the table has it, if there are several.
             lambda_: The price of delay, in times the power of polling, for a governor that asks for one.
 
         Raises:
-            ValueError: If a name is none of these runs'.
+            ValueError: If a name is none of these runs', or more than one's.
             IdlewiseError: If there are more than 67 million decisions.
         """
         handle, request = self._one(governor, log, machine, lambda_)
         return Table(rows_of_decisions(handle, request))
 
     def _one(
-        self, governor: str, log: str | None, machine: str | None, lambda_: float
+        self, governor: NamedGovernor, log: Log | str | None, machine: Path | None, lambda_: SupportsFloat
     ) -> tuple[Handle, _Request]:
-        chosen = _one("governor", self._request.governors, lambda it: it[0], governor)
-        of_machine = _one("machine", self._machines, str, machine)
+        chosen = _one("governor", self._request.governors, lambda it: (it[0],), _named([governor])[0][0])
+        wish = None if machine is None else path_of("machine", machine)
+        of_machine, _ = _one("machine", self._machines, lambda it: it, wish)
         # The log says which machine it was recorded on.
         if of_machine.startswith(_RECORDED + ":"):
             of_machine = _RECORDED
-        request = replace(self._request, governors=[chosen], machines=[of_machine], lambdas=[lambda_])
-        return _one("log", self._logs, lambda it: it.name, log).handle, request
+        price = _number("lambda_", lambda_, _LAMBDA_MAX)
+        request = replace(self._request, governors=[chosen], machines=[of_machine], lambdas=[price])
+        if isinstance(log, Log):
+            for one in self._logs:
+                if (one.path, one.is_bundled) == (log.path, log.is_bundled):
+                    return one.handle, request
+            raise ValueError(f"the runs are not of {log!r}")
+        return _one("log", self._logs, lambda it: (it.name, it.path), log).handle, request
 
     def __repr__(self) -> str:
         governors = ", ".join(name for name, _ in self._request.governors)
@@ -130,29 +150,56 @@ class Runs:
 _T = TypeVar("_T")
 
 
-def _one(what: str, all: Sequence[_T], name: Callable[[_T], str], wish: str | None) -> _T:
+def _one(what: str, all: Sequence[_T], names: Callable[[_T], tuple[str, ...]], wish: str | None) -> _T:
     """The one that is named, or the only one."""
-    names = ", ".join(map(name, all))
-    if wish is None and len(all) > 1:
-        raise ValueError(f"name the {what}: {names}")
-    for one in all:
-        if wish is None or name(one) == wish:
-            return one
-    raise ValueError(f"the runs have no {what} '{wish}', but {names}")
+    found = [one for one in all if wish is None or wish in names(one)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(names(one)[0] for one in all)
+    if found and wish is not None:
+        raise ValueError(f"{len(found)} are called '{wish}'; give the {what} itself, or its path")
+    raise ValueError(f"the runs have no {what} '{wish}', but {known}" if wish is not None else f"name the {what}: {known}")
+
+
+def _number(argument: str, number: SupportsFloat, most: float) -> float:
+    """A number from 0 on; errors name the argument."""
+    try:
+        # Texts have no __float__.
+        found = float(number.__float__())
+    except (AttributeError, TypeError, OverflowError):
+        found = -1.0
+    if not 0 <= found <= most:
+        raise ValueError(f"{argument}: a number from 0 to {most}, not {number!r}")
+    return found
+
+
+def _whole(argument: str, number: SupportsIndex | None, least: int, most: int) -> int | None:
+    """A whole number; errors name the argument."""
+    if number is None:
+        return None
+    try:
+        found = operator.index(number)
+    except TypeError:
+        found = least - 1
+    if not least <= found <= most:
+        raise ValueError(f"{argument}: a whole number from {least} to {most}, not {number!r}")
+    return found
 
 
 def _named(governors: NamedGovernor | Iterable[NamedGovernor]) -> list[tuple[str, Callable[[], Governor] | None]]:
     """Each governor with its name."""
-    many = [governors] if isinstance(governors, str) or callable(governors) else list(governors)
+    many = cast("list[object]", [governors] if callable(governors) else listed("governors", governors))
     if not many:
         raise ValueError("governors: none are given")
     named: list[tuple[str, Callable[[], Governor] | None]] = []
+    made: Callable[[], Governor] | None
     for governor in many:
         if isinstance(governor, str):
             name, made = governor, None
         elif callable(governor):
-            own = getattr(governor, "name", None)
-            name, made = own if isinstance(own, str) else getattr(governor, "__name__", repr(governor)), governor
+            own: Any = getattr(governor, "name", None)
+            name = own if isinstance(own, str) else str(getattr(governor, "__name__", repr(governor)))
+            made = cast("Callable[[], Governor]", governor)
         else:
             raise TypeError(f"governors: {governor!r} is no name and no class")
         if name in (other for other, _ in named):
@@ -168,11 +215,11 @@ def machines() -> list[str]:
 
 
 def replay(
-    logs: Log | Path | Sequence[Log | Path],
+    logs: Log | Path | Iterable[Log | Path],
     *,
     machines: Path | Sequence[Path] = (),
     governors: NamedGovernor | Sequence[NamedGovernor] = GOVERNORS_DEFAULT,
-    lambdas: float | Sequence[float] = (0.0, 0.25, 1.0),
+    lambdas: SupportsFloat | Sequence[SupportsFloat] = (0.0, 0.25, 1.0),
     hz: int | None = None,
     latency_limit_us: int | None = None,
     time_limit_s: float = 10.0,
@@ -180,7 +227,7 @@ def replay(
     """Replays logs on machines under governors.
 
     Args:
-        logs: One log or several, or their files.
+        logs: One log or several, or their files. Each counts once.
         machines: Ids, paths of machine files, or "recorded": each log's own idle states. By default "recorded"; logs
             without states are then replayed on six others, with a warning.
         governors: Names, as in `idlewise replay --help`, or Python classes. A class is called without arguments for
@@ -188,23 +235,31 @@ def replay(
         lambdas: Prices of delay, in times the power of polling.
         hz: The kernel's CONFIG_HZ; by default the recording's.
         latency_limit_us: The longest exit latency allowed, in microseconds.
-        time_limit_s: How long a governor in Python may take for one decision, in seconds.
+        time_limit_s: How long a governor in Python may take for one decision, in seconds. It is looked at twenty times a
+            second.
 
     Raises:
         IdlewiseError: If a name is unknown, or a log is damaged.
-        ValueError: If there are no logs, or two governors of one name.
-        TypeError: If a Python governor returns no index.
+        ValueError: If there are no logs, two governors of one name, or a number out of range.
+        TypeError: If an argument is something else, or a Python governor lacks a method or returns no index.
         IndexError: If it returns an index that is no state.
         TimeoutError: If a Python governor does not return in time.
         KeyboardInterrupt: After ctrl-c, also within a governor.
         Exception: What a Python governor raises.
     """
     several = opened(logs)
-    paths = [machines] if isinstance(machines, (str, os.PathLike)) else machines
-    prices = [lambdas] if isinstance(lambdas, (int, float)) else lambdas
-    names = [os.fspath(path) for path in paths]
-    request = _Request(names, _named(governors), list(prices), hz, latency_limit_us, time_limit_s)
+    names = list(dict.fromkeys(path_of("machines", path) for path in listed("machines", machines)))
+    prices = cast("list[SupportsFloat]", listed("lambdas", lambdas) if isinstance(lambdas, Iterable) else [lambdas])
+    request = _Request(
+        names,
+        _named(governors),
+        [_number("lambdas", price, _LAMBDA_MAX) for price in prices],
+        _whole("hz", hz, 10, 10_000),
+        _whole("latency_limit_us", latency_limit_us, 0, 2**32 - 1),
+        _number("time_limit_s", time_limit_s, float("inf")),
+    )
     rows, found, assumed = replayed([log.handle for log in several], request)
     if assumed is not None:
         warnings.warn(assumed.replace("--machine", "machines="), stacklevel=2)
-    return Runs(Table(rows), several, names or found, request)
+    given = names if len(names) == len(found) else found
+    return Runs(Table(rows), several, list(zip(given, found, strict=True)), request)

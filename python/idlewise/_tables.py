@@ -11,6 +11,7 @@ class Table:
     take as it is."""
 
     def __init__(self, batches: Batches) -> None:
+        """For the package itself."""
         self._batches = batches
 
     @property

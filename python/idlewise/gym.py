@@ -139,8 +139,11 @@ class IdleVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[An
         Raises:
             ValueError: If an action is none of the action space.
         """
+        if not hasattr(self, "_randoms"):
+            raise gym.error.ResetNeeded("call reset() first")
         actions = np.asarray(actions)
-        if actions.shape != (self.num_envs,) or actions.min() < 0 or actions.max() >= 2 * len(self.states):
+        is_whole = np.issubdtype(actions.dtype, np.integer)
+        if not is_whole or actions.shape != (self.num_envs,) or actions.min() < 0 or actions.max() >= 2 * len(self.states):
             raise ValueError(f"actions: {self.num_envs} numbers from 0 to {2 * len(self.states) - 1}")
         begins = self._is_over.copy()
         count = len(self.states)
@@ -176,7 +179,7 @@ class IdleEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     metadata = {"render_modes": []}
 
-    def __init__(self, logs: Log | Sequence[Log], **options: Any) -> None:
+    def __init__(self, logs: Log | Path | Sequence[Log | Path], **options: Any) -> None:
         self._one = IdleVectorEnv(logs, num_envs=1, **options)
         self.states = self._one.states
         self.observation_space = gym.spaces.Box(0.0, 1.0, (OBSERVATION_COUNT,), np.float32)

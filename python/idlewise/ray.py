@@ -17,7 +17,10 @@ from ._command import sweep as _sweep_here
 from ._native import IdlewiseError
 
 # It is not needed for anything else, and not installed everywhere that checks types.
-ray: Any = importlib.import_module("ray")
+try:
+    ray: Any = importlib.import_module("ray")
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error}: pip install idlewise[ray]") from None
 
 _RETRY_COUNT = 3
 

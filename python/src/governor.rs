@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use idlewise_core::{Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, StateTable};
 use idlewise_lab::engine;
-use pyo3::exceptions::{PyIndexError, PyTimeoutError, PyTypeError};
+use pyo3::exceptions::{
+    PyAttributeError, PyIndexError, PyOverflowError, PyTimeoutError, PyTypeError,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -105,7 +107,7 @@ impl Fault {
 }
 
 /// What a governor may look at when it selects a state. It is only valid during the call.
-#[pyclass]
+#[pyclass(module = "idlewise")]
 pub struct State {
     /// The states' exit latencies, shallowest first, in nanoseconds.
     #[pyo3(get)]
@@ -149,8 +151,14 @@ impl State {
     }
 
     /// Whether a state is disabled.
-    fn is_disabled(&self, index: usize) -> bool {
-        self.disabled.contains(index)
+    fn is_disabled(&self, py: Python<'_>, index: i64) -> PyResult<bool> {
+        let count = self.exit_latencies_ns.bind(py).len();
+        match usize::try_from(index) {
+            Ok(index) if index < count => Ok(self.disabled.contains(index)),
+            _ => {
+                Err(PyIndexError::new_err(format!("no state {index}; they are 0 to {}", count - 1)))
+            }
+        }
     }
 }
 
@@ -192,8 +200,17 @@ impl Called {
         let thread: u64 = py.import("threading")?.call_method0("get_ident")?.extract()?;
         fault.calls.thread.store(thread, Ordering::Relaxed);
         let object = class.call0(py)?;
-        let select = object.getattr(py, "select")?;
-        let reflect = object.getattr(py, "reflect")?;
+        let method = |name: &str| {
+            let missing = |error: PyErr| match error.is_instance_of::<PyAttributeError>(py) {
+                true => PyTypeError::new_err(format!(
+                    "a governor has no method {name}: {}",
+                    error.value(py)
+                )),
+                false => error,
+            };
+            object.getattr(py, name).map_err(missing)
+        };
+        let (select, reflect) = (method("select")?, method("reflect")?);
         let states = states.as_slice().iter();
         let state = State {
             exit_latencies_ns: PyTuple::new(py, states.clone().map(|it| it.exit_latency_ns))?
@@ -229,25 +246,38 @@ impl Called {
         if self.state.borrow(py).has_read_timers {
             context.count_sleep_length_calls(1);
         }
-        let wrong = |_| {
-            let found = answer.repr().map(|it| it.to_string()).unwrap_or_default();
-            PyTypeError::new_err(format!(
-                "select returned {found}; return a state's index, or an index and whether to stop the tick"
-            ))
+        let count = context.states.len();
+        let wrong = |error: PyErr| {
+            let shown = || answer.repr().map(|it| it.to_string()).unwrap_or_default();
+            if error.is_instance_of::<PyOverflowError>(py) {
+                no_state(&shown(), count)
+            } else if error.is_instance_of::<PyTypeError>(py) {
+                PyTypeError::new_err(format!(
+                    "select returned {}; return a state's index, or an index and whether to stop the tick",
+                    shown()
+                ))
+            } else {
+                // What the answer's own code raises is the governor's.
+                error
+            }
         };
         let (index, stop_tick) = match answer.extract::<i64>() {
             Ok(index) => (index, true),
-            Err(_) => answer.extract::<(i64, bool)>().map_err(wrong)?,
+            Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+                answer.extract::<(i64, bool)>().map_err(wrong)?
+            }
+            Err(error) => return Err(wrong(error)),
         };
-        let count = context.states.len();
         match usize::try_from(index) {
             Ok(state) if state < count => Ok(Decision { state, stop_tick }),
-            _ => Err(PyIndexError::new_err(format!(
-                "select returned {index}, and the states are 0 to {}",
-                count - 1
-            ))),
+            _ => Err(no_state(&index.to_string(), count)),
         }
     }
+}
+
+fn no_state(shown: &str, count: usize) -> PyErr {
+    let last = count - 1;
+    PyIndexError::new_err(format!("select returned {shown}, and the states are 0 to {last}"))
 }
 
 impl PythonGovernor {

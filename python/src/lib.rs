@@ -122,6 +122,11 @@ impl Log {
         self.0.gap_count()
     }
 
+    fn sha256(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let log = self.0.clone();
+        away(py, &Fault::default(), None, move || log.sha256())?.map_err(failed)
+    }
+
     fn metadata(&self) -> String {
         self.0.metadata_json()
     }
@@ -181,8 +186,10 @@ struct Asked {
 impl Request {
     fn asked(self) -> PyResult<Asked> {
         let Request { machines, lambdas, hz, latency_limit_us, time_limit_s, .. } = self;
-        let time_limit = Duration::try_from_secs_f64(time_limit_s)
-            .map_err(|_| PyValueError::new_err("time_limit_s: a number of seconds, 0 or more"))?;
+        if time_limit_s.is_nan() || time_limit_s < 0.0 {
+            return Err(PyValueError::new_err("time_limit_s: a number of seconds, 0 or more"));
+        }
+        let time_limit = Duration::try_from_secs_f64(time_limit_s).unwrap_or(Duration::MAX);
         let fault = Fault::default();
         let choice = |(name, class): (String, Option<Py<PyAny>>)| match class {
             Some(class) => Ok(governor::made(name, class, fault.clone())),

@@ -25,6 +25,18 @@ def test_each_function_returns_the_commands_json() -> None:
     assert idlewise.arena(log, machine=["spr", "milan"], governor=["menu", "teo"])["schema"] >= 1
     simulated = idlewise.simulate("spr", "periodic", duration_ms=20, governor="menu", seed=3)
     assert simulated["seed"] == 3 and simulated["runs"]
+    recording = HERE / "../../recordings/causes/made-with/pool.parquet"
+    predicted = idlewise.predict(recording, governor=["menu", "teo"], machine="spr", replicates=1)
+    assert len(predicted["runs"]) == 3
+
+
+def test_logs_that_the_command_cannot_open() -> None:
+    with pytest.raises(ValueError, match="logs: an empty list"):
+        idlewise.diff([])
+    with pytest.raises(ValueError, match="logs: a-idle is built in and has no file"):
+        idlewise.info(idlewise.bundled()[0])
+    with pytest.raises(TypeError, match="logs: expected a path, not 3"):
+        idlewise.oracle([3])  # type: ignore[list-item]
 
 
 def test_figures_are_those_of_the_command_line() -> None:

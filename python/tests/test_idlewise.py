@@ -1,6 +1,9 @@
 """The package as a user has it: installed, with polars and pyarrow beside it."""
 
 import ast
+import decimal
+import fractions
+import importlib
 import importlib.metadata
 import inspect
 import os
@@ -12,8 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import idlewise
+import numpy
 import polars as pl
 import pytest
 
@@ -98,6 +103,7 @@ def test_a_governor_in_python_is_replayed_like_others() -> None:
         (None, TypeError, "select returned None"),
         (-1, IndexError, "select returned -1, and the states are 0 to"),
         (99, IndexError, "select returned 99"),
+        (2**63, IndexError, "select returned 9223372036854775808"),
     ],
 )
 def test_a_wrong_answer_is_an_exception(answer: object, error: type[Exception], part: str) -> None:
@@ -110,6 +116,21 @@ def test_a_wrong_answer_is_an_exception(answer: object, error: type[Exception], 
 
     with pytest.raises(error, match=part):
         idlewise.replay(first(), machines=["spr"], governors=[Wrong])  # type: ignore[list-item]
+
+
+def test_what_an_answer_raises_arrives() -> None:
+    class Odd:
+        def __index__(self) -> int:
+            raise ValueError("own")
+
+    class Answers(Deepest):
+        def select(self, state: idlewise.State) -> object:  # type: ignore[override]
+            with pytest.raises(IndexError, match="no state -1; they are 0 to 3"):
+                state.is_disabled(-1)
+            return Odd()
+
+    with pytest.raises(ValueError, match="own"):
+        idlewise.replay(first(), machines=["spr"], governors=[Answers])  # type: ignore[list-item]
 
 
 def test_what_a_governor_raises_arrives() -> None:
@@ -130,7 +151,7 @@ def test_errors_say_where_and_what_to_do() -> None:
         idlewise.replay(first(), machines=["sprr"])
     with pytest.raises(TypeError, match="governors: 3 is no name and no class"):
         idlewise.replay(first(), governors=[3])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="logs: 3 is no log and no path"):
+    with pytest.raises(TypeError, match="logs: expected a path, not 3"):
         idlewise.replay([first(), 3])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=r"logs: none are given; open some with idlewise.open\(path\)"):
         idlewise.replay([])
@@ -138,6 +159,77 @@ def test_errors_say_where_and_what_to_do() -> None:
         idlewise.replay(first(), governors=[])
     with pytest.raises(ValueError, match="two are called menu, and nobody could tell them apart; leave one out"):
         idlewise.replay(first(), governors=["menu", "menu"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"logs": None}, r"logs: what is None\?"),
+        ({"machines": None}, r"machines: what is None\?"),
+        ({"machines": [5]}, "machines: expected a path, not 5"),
+        ({"machines": b"sprr"}, "no machine 'sprr'"),
+        ({"governors": None}, r"governors: what is None\?"),
+        ({"governors": [int]}, "a governor has no method select"),
+        ({"lambdas": None}, "lambdas: a number from 0 to 16, not None"),
+        ({"lambdas": ["0.25"]}, "lambdas: a number from 0 to 16, not '0.25'"),
+        ({"lambdas": 10**400}, "lambdas: a number from 0 to 16"),
+        ({"lambdas": float("nan")}, "lambdas: a number from 0 to 16, not nan"),
+        ({"lambdas": []}, "lambdas: one or more numbers from 0 to 16"),
+        ({"hz": 250.0}, "hz: a whole number from 10 to 10000, not 250.0"),
+        ({"hz": 2**32}, "hz: a whole number from 10 to 10000, not 4294967296"),
+        ({"latency_limit_us": -1}, "latency_limit_us: a whole number from 0 to 4294967295, not -1"),
+        ({"time_limit_s": None}, "time_limit_s: a number from 0 to inf, not None"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+    right: dict[str, object] = {"logs": A_IDLE, "machines": "spr", "governors": "menu", "lambdas": 0}
+    with pytest.raises((TypeError, ValueError, idlewise.IdlewiseError), match=message):
+        idlewise.replay(**{**right, **arguments})  # type: ignore[arg-type]
+
+
+def test_numbers_of_other_kinds_are_numbers() -> None:
+    runs = idlewise.replay(
+        A_IDLE,
+        machines="spr",
+        governors="menu",
+        lambdas=[numpy.float32(0.25), decimal.Decimal("0.5"), fractions.Fraction(3, 4), numpy.int64(1)],
+        hz=int(numpy.int64(250)),
+        time_limit_s=float("inf"),
+    )
+    assert pl.DataFrame(runs.table())["lambda"].to_list() == [0.25, 0.5, 0.75, 1]
+    assert len(idlewise.replay(A_IDLE, machines="spr", governors="menu", lambdas=numpy.float32(1)).table()) == 1
+    with pytest.raises(ValueError, match="lambda_: a number from 0 to 16, not 17"):
+        runs.gaps("menu", lambda_=17)
+
+
+def test_each_log_and_machine_counts_once() -> None:
+    runs = idlewise.replay([A_IDLE, first()], machines=["spr", pathlib.Path("spr")], governors="menu", lambdas=1)
+    assert len(runs.table()) == 1 and len(runs.decisions("menu")) == 147
+
+
+def test_what_was_given_names_it_again(tmp_path: pathlib.Path) -> None:
+    places = [tmp_path / "1/server.parquet", tmp_path / "2/server.parquet"]
+    for place, name in zip(places, ["a-idle", "b-redis"], strict=True):
+        place.parent.mkdir()
+        place.write_bytes((pathlib.Path(TRACES) / f"{name}.parquet").read_bytes())
+    logs = [idlewise.open(place) for place in places]
+    runs = idlewise.replay(logs, machines=["SPR", pathlib.Path("milan")], governors=[Deepest, "menu"], lambdas=1)
+    with pytest.raises(ValueError, match="2 are called 'server'; give the log itself, or its path"):
+        runs.gaps("menu", log="server", machine="milan")
+    for log in logs:
+        ways: list[idlewise.Log | str] = [log, log.path]
+        for named in ways:
+            assert len(runs.gaps(Deepest, log=named, machine="spr")) == log.gap_count
+    assert len(runs.gaps("menu", log=logs[0], machine=pathlib.Path("SPR"))) == 147
+    with pytest.raises(ValueError, match="the runs are not of <idlewise.Log a-idle: 147 gaps>"):
+        runs.gaps("menu", log=idlewise.bundled()[0], machine="spr")
+
+
+def test_a_log_outlives_a_change_of_the_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(TRACES)
+    log = idlewise.open("a-idle.parquet")
+    monkeypatch.chdir(tmp_path)
+    assert len(log.gaps()) == 147
 
 
 def test_one_needs_no_list_and_a_log_no_opening() -> None:
@@ -196,7 +288,11 @@ def test_what_a_replay_returns_can_be_pickled(tmp_path: pathlib.Path) -> None:
     assert pl.DataFrame(again.table()).equals(pl.DataFrame(runs.table()))
     assert pl.DataFrame(again.gaps("Deepest", log="copy")).equals(pl.DataFrame(runs.gaps("Deepest", log="copy")))
     pickled = pickle.dumps(idlewise.open(copy))
-    copy.write_bytes((pathlib.Path(TRACES) / "b-redis.parquet").read_bytes())
+    # The same metadata.
+    parquet: Any = importlib.import_module("pyarrow.parquet")
+    table = parquet.read_table(copy)
+    changed = table.set_column(table.schema.get_field_index("ran_task"), table.schema.field("ran_task"), [[True] * len(table)])
+    parquet.write_table(changed, copy, compression="zstd")
     with pytest.raises(idlewise.IdlewiseError, match="copy.parquet: not the log that was pickled; it was replaced"):
         pickle.loads(pickled)
     # A table without rows keeps its columns.

@@ -65,9 +65,12 @@ impl Log {
         self.0.log.gap_count()
     }
 
-    /// The file that it was read from; of a bundled log, its name.
-    pub fn path(&self) -> &Path {
-        self.0.log.path()
+    /// The hash of the file that it was read from; `None` if that was a pipe or a URL.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or was replaced.
+    pub fn sha256(&self) -> Result<Option<String>, String> {
+        self.0.sha256().map_err(|failure| failure.text())
     }
 
     /// The metadata, as JSON.
