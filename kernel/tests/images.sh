@@ -37,11 +37,13 @@ is_debug() { is_built "$1" && [[ $1 = *-locks || $1 = *-races ]]; }
 
 headers() { if is_built "$1"; then echo "$build/built/$1"; else echo "/usr/src/linux-headers-$1"; fi; }
 
-# Newer kernels check sparse's version with a script that Debian's headers lack.
+# has_sparse KERNEL: newer kernels ask a script whether sparse is new enough. Debian's headers lack it.
 has_sparse() {
-    local headers=/usr/src/linux-headers-${1%-amd64}-common
-    command -v sparse > /dev/null &&
-        { [ -e "$headers/scripts/checker-valid.sh" ] || ! grep -qs checker-valid "$headers/Makefile"; }
+    local sources script
+    command -v sparse > /dev/null || return 1
+    is_built "$1" && sources=$(headers "$1")/source || sources=/usr/src/linux-headers-${1%-amd64}-common
+    script=$sources/scripts/checker-valid.sh
+    if [ -e "$script" ]; then [ "$(sh "$script" sparse)" = 1 ]; else ! grep -qs checker-valid "$sources/Makefile"; fi
 }
 
 # Where the kernel's own governors are, if scripts/kernel-sources got them; or other files of GOVERNOR_SOURCES.
