@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import pathlib
+import re
 import tarfile
 import zipfile
 
@@ -23,6 +24,14 @@ def test_the_wheel_says_its_licence_and_has_types() -> None:
     files = {str(file) for file in importlib.metadata.files("idlewise") or []}
     assert {"idlewise/py.typed", "idlewise/_native.pyi"} <= files
     assert any(file.endswith("licenses/LICENSE-GPL-2.0") for file in files)
+
+
+def test_the_reference_has_what_is_public() -> None:
+    pages = pathlib.Path(__file__).parent / "../docs"
+    listed = re.findall(r"members: \[(.*)\]", (pages / "index.md").read_text())
+    described = {name for names in listed for name in names.split(", ")}
+    of_command = {name for name in idlewise.__all__ if getattr(getattr(idlewise, name), "__module__", "") == "idlewise._command"}
+    assert described | of_command | {"__version__"} == set(idlewise.__all__)
 
 
 @pytest.mark.skipif(not WHEELS, reason="scripts/test-python sets WHEELS")
