@@ -151,7 +151,8 @@ def predict(recording: Path, **options: Option) -> dict[str, Any]:
     # What follows "--" would be a command to run.
     path = path_of("recording", recording)
     path = path if not path.startswith("-") else os.path.join(".", path)
-    return json.loads(command("predict", *_words({**options, "json": True}), path))  # type: ignore[no-any-return]
+    document: dict[str, Any] = json.loads(command("predict", *_words({**options, "json": True}), path))
+    return document
 
 
 def study(name: str, **options: Option) -> dict[str, Any]:

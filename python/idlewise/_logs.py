@@ -113,7 +113,12 @@ def opened(logs: Log | Path | Iterable[Log | Path]) -> list[Log]:
     several = [one if isinstance(one, Log) else open(path_of("logs", one)) for one in listed("logs", logs, Log)]
     if not several:
         raise ValueError("logs: none are given; open some with idlewise.open(path)")
-    return list({(log.is_bundled, log.path): log for log in several}.values())
+    return list({key_of(log): log for log in several}.values())
+
+
+def key_of(log: Log) -> tuple[bool, str]:
+    """What two logs of one file share."""
+    return log.is_bundled, log.path
 
 
 def path_of(argument: str, path: object) -> str:

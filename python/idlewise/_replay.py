@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, SupportsFloat, SupportsIndex, TypeVar, cast, final
 
-from ._logs import Log, Path, listed, opened, path_of
+from ._logs import Log, Path, key_of, listed, opened, path_of
 from ._native import GOVERNORS_DEFAULT, State
 from ._native import Log as Handle
 from ._native import decisions as rows_of_decisions
@@ -136,7 +136,7 @@ class Runs:
         request = replace(self._request, governors=[chosen], machines=[of_machine], lambdas=[price])
         if isinstance(log, Log):
             for one in self._logs:
-                if (one.path, one.is_bundled) == (log.path, log.is_bundled):
+                if key_of(one) == key_of(log):
                     return one.handle, request
             raise ValueError(f"the runs are not of {log!r}")
         return _one("log", self._logs, lambda it: (it.name, it.path), log).handle, request

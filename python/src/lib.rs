@@ -23,7 +23,7 @@ use arrow_array::RecordBatch;
 use idlewise_lab::engine;
 #[cfg(feature = "command")]
 use idlewise_lab::program;
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::ending::Ticket;
@@ -186,9 +186,7 @@ struct Asked {
 impl Request {
     fn asked(self) -> PyResult<Asked> {
         let Request { machines, lambdas, hz, latency_limit_us, time_limit_s, .. } = self;
-        if time_limit_s.is_nan() || time_limit_s < 0.0 {
-            return Err(PyValueError::new_err("time_limit_s: a number of seconds, 0 or more"));
-        }
+        // Too long for a duration: it is not negative.
         let time_limit = Duration::try_from_secs_f64(time_limit_s).unwrap_or(Duration::MAX);
         let fault = Fault::default();
         let choice = |(name, class): (String, Option<Py<PyAny>>)| match class {

@@ -1,21 +1,16 @@
 //! A row for each decision of a governor.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, UInt64Array};
 use idlewise_sim::CostModel;
 use idlewise_sim::contest::Player;
-use idlewise_sim::replay::{
-    GapCourse, ObservedLane, Observer, PerCpu, ReplayedStay, StayEnd, replay_cpus,
-};
+use idlewise_sim::replay::{GapCourse, ObservedLane, Observer, ReplayedStay, StayEnd};
 use idlewise_trace::IdleGap;
-use idlewise_trace::log::ColumnSet;
 
-use super::gaps::{
-    ROW_COUNT, VERDICTS, batch, common, of_names, texts, verdict_index, wake_reasons,
-};
-use super::{Log, Request, pool};
+use super::gaps::{Rows, VERDICTS, batch, common, of_names, texts, verdict_index, wake_reasons};
+use super::{Log, Request};
 use crate::error::{Failure, Result};
 
 /// More rows than this would fill most machines' memory.
@@ -61,13 +56,6 @@ impl Observer for Decisions {
     }
 }
 
-/// One CPU.
-struct Worker<'a> {
-    lane: Box<dyn ObservedLane<Decisions> + 'a>,
-    done: Vec<RecordBatch>,
-    row_count: usize,
-}
-
 /// Replays one log on one machine under one governor, and returns batches of a row for each decision. The request has
 /// one of each; a governor without a price is told the request's.
 ///
@@ -108,59 +96,36 @@ fn decided(log: &Log, request: &Request, is_stopped: &AtomicBool) -> Result<Vec<
             ("delay_ns", Arc::new(rows.iter().map(|row| row.delay_ns).collect::<UInt64Array>())),
             ("energy_uj", Arc::new(stays().map(energy).collect::<Float64Array>())),
         ]);
-        batch(columns)
+        // Of all but a gap's last decision.
+        batch(columns, &["delay_ns"])
     };
-    let make = || Worker {
-        lane: player.observed(costs, one.setting, one.price, Decisions::default()),
-        done: Vec::new(),
-        row_count: 0,
-    };
-    // What a worker has not made batches of yet is at least a batch, or one gap's.
-    let take = |worker: &mut Worker<'_>, gaps: &[IdleGap]| {
-        for gap in gaps {
-            // Relaxed is enough: it only has to be seen some time.
-            if is_stopped.load(Ordering::Relaxed) || worker.row_count > ROW_COUNT_MAX {
-                return;
-            }
-            worker.lane.replay(std::slice::from_ref(gap));
-            let rows = &mut worker.lane.observer_mut().0;
-            if rows.len() >= ROW_COUNT {
-                worker.row_count += rows.len();
-                worker.done.extend(rows.chunks(ROW_COUNT).map(&finished));
-                rows.clear();
-            }
+    // Of all CPUs.
+    let row_count = AtomicUsize::new(0);
+    let are_too_many = || row_count.load(Ordering::Relaxed) > ROW_COUNT_MAX;
+    let make = || player.observed(costs, one.setting, one.price, Decisions::default());
+    let take = |lane: &mut Observed<'_>, gap: &IdleGap, rows: &mut Vec<Row>| {
+        if are_too_many() {
+            return;
         }
+        lane.replay(std::slice::from_ref(gap));
+        let decided = &mut lane.observer_mut().0;
+        row_count.fetch_add(decided.len(), Ordering::Relaxed);
+        rows.append(decided);
     };
-    let end = |mut worker: Worker<'_>| {
-        let rows = std::mem::take(&mut worker.lane.observer_mut().0);
-        worker.row_count += rows.len();
-        worker.done.extend(rows.chunks(ROW_COUNT).map(&finished));
-        (worker.done, worker.row_count)
-    };
-    let cpu =
-        PerCpu { columns: ColumnSet::WithoutRecorded, make: &make, take: &take, finish: &end };
-    let (mut batches, mut row_count) = (Vec::new(), 0);
-    pool(one.choice.is_made())?.install(|| {
-        let mut merge = |(of_cpu, count): (Vec<RecordBatch>, usize)| {
-            row_count += count;
-            if row_count <= ROW_COUNT_MAX {
-                batches.extend(of_cpu);
-            }
-        };
-        replay_cpus(&log.0.log, &cpu, &mut merge, &|_| {})
-    })?;
-    if row_count > ROW_COUNT_MAX {
+    let rows = Rows { make: &make, take: &take, finished: &finished };
+    let batches = rows.of(log, one.choice.is_made(), is_stopped)?;
+    if are_too_many() {
         return Err(Failure::new(format_args!(
             "{} decides more than {ROW_COUNT_MAX} times in {}; `gaps` has a row for each gap",
             one.choice.name(),
             log.name()
         )));
     }
-    if batches.is_empty() {
-        batches.push(finished(&[]));
-    }
     Ok(batches)
 }
+
+/// A CPU's governor.
+type Observed<'a> = Box<dyn ObservedLane<Decisions> + 'a>;
 
 /// The energy of a stay, and of the work after it that a tick or a promotion makes.
 fn energy_uj(costs: &CostModel, stay: &ReplayedStay, tick_work_ns: u64) -> f64 {

@@ -22,14 +22,15 @@ use crate::error::Result;
 use crate::roster::OnMachine;
 
 /// The rows of a batch.
-pub(super) const ROW_COUNT: usize = 1 << 14;
+const ROW_COUNT: usize = 1 << 14;
 /// In the order of [`verdict_index`].
 pub(super) const VERDICTS: [&str; 3] = ["fit", "too_deep", "too_shallow"];
 
 /// Columns of a batch.
 pub(super) type Columns = Vec<(&'static str, ArrayRef)>;
 
-pub(super) fn batch(columns: Columns) -> RecordBatch {
+/// `also_nullable` names columns that may be null in this table only.
+pub(super) fn batch(columns: Columns, also_nullable: &[&str]) -> RecordBatch {
     let field = |(name, array): &(&str, ArrayRef)| {
         Field::new(*name, array.data_type().clone(), array.is_nullable())
     };
@@ -40,12 +41,13 @@ pub(super) fn batch(columns: Columns) -> RecordBatch {
         "latency_limit_ns",
         "recorded_state",
         "recorded_idle_ns",
-        // Of all but a gap's last decision.
-        "delay_ns",
     ];
     let fields: Vec<Field> = columns
         .iter()
-        .map(|column| field(column).with_nullable(nullable.contains(&column.0)))
+        .map(|column| {
+            let is_nullable = nullable.contains(&column.0) || also_nullable.contains(&column.0);
+            field(column).with_nullable(is_nullable)
+        })
         .collect();
     let arrays = columns.into_iter().map(|(_, array)| array).collect();
     RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).expect("equal lengths")
@@ -92,14 +94,6 @@ pub(super) fn common(gaps: &[IdleGap], reasons: &Arc<StringArray>) -> Columns {
 /// What a batch is made of: gaps, and what two governors spent in each.
 type Spent = (IdleGap, GapExpense, GapExpense);
 
-/// One CPU.
-struct Worker {
-    own: Box<dyn ComparedGovernor>,
-    oracle: Box<dyn ComparedGovernor>,
-    rows: Vec<Spent>,
-    done: Vec<RecordBatch>,
-}
-
 /// Replays one log on one machine under one governor, and returns batches of a row for each gap. The request has
 /// one of each; its price is what the oracle minimises.
 ///
@@ -144,44 +138,71 @@ fn replayed(log: &Log, request: &Request, is_stopped: &AtomicBool) -> Result<Vec
             ),
         ];
         columns.extend(more);
-        batch(columns)
+        batch(columns, &[])
     };
-    let make = || Worker {
-        own: own.side(&target.costs, setting, price),
-        oracle: oracle.side(&target.costs, setting, price),
-        rows: Vec::new(),
-        done: Vec::new(),
+    let make =
+        || (own.side(&target.costs, setting, price), oracle.side(&target.costs, setting, price));
+    let take = |(own, oracle): &mut Sides, gap: &IdleGap, rows: &mut Vec<Spent>| {
+        rows.push((*gap, own.gap(gap), oracle.gap(gap)));
     };
-    let take = |worker: &mut Worker, gaps: &[IdleGap]| {
-        for gap in gaps {
-            // Relaxed is enough: it only has to be seen some time.
-            if is_stopped.load(Ordering::Relaxed) {
-                return;
+    Rows { make: &make, take: &take, finished: &finished }.of(log, choice.is_made(), is_stopped)
+}
+
+/// The governor and the oracle on one CPU.
+type Sides = (Box<dyn ComparedGovernor>, Box<dyn ComparedGovernor>);
+
+/// How the rows of a table are made: for each CPU a lane, which adds the rows of each of its gaps.
+pub(super) struct Rows<'a, L, R> {
+    pub(super) make: &'a (dyn Fn() -> L + Sync),
+    pub(super) take: &'a (dyn Fn(&mut L, &IdleGap, &mut Vec<R>) + Sync),
+    pub(super) finished: &'a (dyn Fn(&[R]) -> RecordBatch + Sync),
+}
+
+/// One CPU.
+struct Worker<L, R> {
+    lane: L,
+    rows: Vec<R>,
+    done: Vec<RecordBatch>,
+}
+
+impl<L: Send, R: Send> Rows<'_, L, R> {
+    /// Makes them of all gaps, until it is to stop; on this thread alone if a governor is the caller's.
+    pub(super) fn of(
+        &self,
+        log: &Log,
+        is_alone: bool,
+        is_stopped: &AtomicBool,
+    ) -> Result<Vec<RecordBatch>> {
+        let make = || Worker { lane: (self.make)(), rows: Vec::new(), done: Vec::new() };
+        let take = |worker: &mut Worker<L, R>, gaps: &[IdleGap]| {
+            let Worker { lane, rows, done } = worker;
+            for gap in gaps {
+                // Relaxed is enough: it only has to be seen some time.
+                if is_stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                (self.take)(lane, gap, rows);
+                if rows.len() >= ROW_COUNT {
+                    done.extend(rows.chunks(ROW_COUNT).map(self.finished));
+                    rows.clear();
+                }
             }
-            worker.rows.push((*gap, worker.own.gap(gap), worker.oracle.gap(gap)));
-            if worker.rows.len() == ROW_COUNT {
-                worker.done.push(finished(&worker.rows));
-                worker.rows.clear();
-            }
+        };
+        let end = |mut worker: Worker<L, R>| {
+            worker.done.extend(worker.rows.chunks(ROW_COUNT).map(self.finished));
+            worker.done
+        };
+        let cpu =
+            PerCpu { columns: ColumnSet::WithoutRecorded, make: &make, take: &take, finish: &end };
+        let mut batches = Vec::new();
+        pool(is_alone)?.install(|| {
+            replay_cpus(&log.0.log, &cpu, &mut |of_cpu: Vec<_>| batches.extend(of_cpu), &|_| {})
+        })?;
+        if batches.is_empty() {
+            batches.push((self.finished)(&[]));
         }
-    };
-    let end = |mut worker: Worker| {
-        if !worker.rows.is_empty() {
-            worker.done.push(finished(&worker.rows));
-        }
-        worker.done
-    };
-    let cpu =
-        PerCpu { columns: ColumnSet::WithoutRecorded, make: &make, take: &take, finish: &end };
-    let pool = pool(choice.is_made())?;
-    let mut batches = Vec::new();
-    pool.install(|| {
-        replay_cpus(&log.0.log, &cpu, &mut |of_cpu: Vec<_>| batches.extend(of_cpu), &|_| {})
-    })?;
-    if batches.is_empty() {
-        batches.push(finished(&[]));
+        Ok(batches)
     }
-    Ok(batches)
 }
 
 /// Passes all gaps of a log to `make`, which makes a batch of them.
@@ -234,7 +255,7 @@ pub fn gaps(log: &Log) -> Result<Vec<RecordBatch>, String> {
             ),
         ];
         columns.extend(more);
-        batch(columns)
+        batch(columns, &[])
     })
 }
 
@@ -261,6 +282,6 @@ pub fn columns_of_lisa(log: &Log) -> Result<Vec<RecordBatch>, String> {
             ("cpu", Arc::new(Int64Array::from(cpus))),
             ("state", Arc::new(Int64Array::from(states))),
         ];
-        batch(columns)
+        batch(columns, &[])
     })
 }

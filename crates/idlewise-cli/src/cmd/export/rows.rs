@@ -27,7 +27,7 @@ impl Observer for FirstStays {
         self.stays.push(stay);
     }
 
-    /// The first stay has been observed before any repetition.
+    // The first stay is seen before any repetition.
     fn stay(&mut self, _gap: &IdleGap, stay: ReplayedStay) {
         let ReplayedStay { state, verdict, .. } = stay;
         self.first.get_or_insert(FirstStay { state: state as u8, verdict });
