@@ -4,11 +4,21 @@
 
 sources=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Debian's own kernels that apt knows, including backports: the newest of each series.
+# Debian's own kernels that apt knows, including backports: of each series the newest whose headers are installed, or
+# else the newest. The day that Debian has a new kernel, a machine still has the headers of the last one.
 stock_kernels() {
-    apt-cache show linux-image-amd64 linux-image-6.12-amd64 2>/dev/null |
-        sed -n 's/^Depends:.*linux-image-\([0-9][^ ,]*\).*/\1/p' | sort -V |
-        awk -F . '{ newest[$1 "." $2] = $0 } END { for (series in newest) print newest[series] }' | sort -V
+    local folder kernel
+    {
+        for folder in /usr/src/linux-headers-*-amd64; do
+            kernel=${folder#*/linux-headers-}
+            [ -d "$folder" ] && [[ $kernel != *-rt-* && $kernel != *-cloud-* ]] || continue
+            [ -z "$(apt-cache madison "linux-image-$kernel" 2> /dev/null)" ] || echo "2 $kernel"
+        done
+        apt-cache show linux-image-amd64 linux-image-6.12-amd64 2> /dev/null |
+            sed -n 's/^Depends:.*linux-image-\([0-9][^ ,]*\).*/1 \1/p'
+    } | sort -k 1,1n -k 2,2V |
+        awk '{ split($2, part, "."); newest[part[1] "." part[2]] = $2 } END { for (series in newest) print newest[series] }' |
+        sort -V
 }
 
 # of_image KERNEL vmlinuz|config: newer packages have these files beside the modules, not in /boot.
@@ -34,6 +44,14 @@ unpack_image() {
 # Kernels that built.sh has built, and of these the ones of tests/debug. Nothing is measured there, so nothing is judged.
 is_built() { [ -e "$build/built/$1/built" ]; }
 is_debug() { is_built "$1" && [[ $1 = *-locks || $1 = *-races ]]; }
+
+# has_headers KERNEL: if they can be installed, they are.
+has_headers() {
+    local folder
+    folder=$(headers "$1")
+    [ -d "$folder" ] || "$sources/../scripts/setup" "linux-headers-$1"
+    [ -d "$folder" ]
+}
 
 headers() { if is_built "$1"; then echo "$build/built/$1"; else echo "/usr/src/linux-headers-$1"; fi; }
 
