@@ -174,8 +174,8 @@ test-python: toolchain ## the Python package: built, installed into a fresh envi
 	@IDLEWISE="$(TESTED)" ./scripts/test-python
 
 .PHONY: test-fleet
-# Run by hand: Ray is a download of 80 MB, and Google's and Azure's emulators take minutes to build and install.
-test-fleet: toolchain ## sweeps into buckets of Google's and Azure's protocols, and one on two nodes of Ray, with killed workers, a server and nodes that come and go (7 to 10 minutes; Go, Node)
+# Run by hand: Ray and Spark are downloads of 500 MB, and Google's and Azure's emulators take minutes to build and install.
+test-fleet: toolchain ## sweeps into buckets of Google's and Azure's protocols, and placed by Ray and Spark, with killed workers, a server and nodes that come and go (10 minutes; Go, Node, Java)
 	@./scripts/setup $(BUILD_PACKAGES) python3-venv
 	@./scripts/test-python fleet
 

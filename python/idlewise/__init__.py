@@ -4,6 +4,7 @@ Times are integers in nanoseconds, energies are in microjoules and powers in mil
 name is its unit. docs/python.md of idlewise explains the package, and docs/columns.md the columns.
 """
 
+from ._batches import cell_schema, replay_batch
 from ._command import (
     arena,
     command,
@@ -34,6 +35,7 @@ __all__ = [
     "__version__",
     "arena",
     "bundled",
+    "cell_schema",
     "command",
     "diff",
     "import_recording",
@@ -45,6 +47,7 @@ __all__ = [
     "predict",
     "record",
     "replay",
+    "replay_batch",
     "report",
     "simulate",
     "study",

@@ -1,6 +1,5 @@
 """The command: `python -m idlewise`, or `idlewise` where the package is installed."""
 
-import importlib
 import os
 import signal
 import sys
@@ -14,8 +13,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Another folder named idlewise in the current one is not this package.
     os.environ["PYTHONSAFEPATH"] = "1"
-    code = importlib.import_module("idlewise._native").__file__ or ""
-    status = run(["idlewise", *sys.argv[1:]], [sys.executable, "-m", "idlewise"], code)
+    status = run(["idlewise", *sys.argv[1:]], [sys.executable, "-m", "idlewise"])
     sys.stdout.flush()
     # Threads of a replay that was given up do not keep the process.
     os._exit(status)

@@ -19,8 +19,8 @@ from ._native import IdlewiseError
 Option = bool | int | float | str | PathLike[str] | Sequence[str | int | float | PathLike[str]] | None
 """What an option can be."""
 
-# The command worked, and the result is negative: a mismatch, cells that failed.
-_NEGATIVE = 1
+NEGATIVE = 1
+"""The command's status if it worked, and the result is negative: a mismatch, cells that failed."""
 
 
 def _words(options: dict[str, Option]) -> list[str]:
@@ -49,13 +49,23 @@ def command(*words: Path, check: bool = True, input: str | None = None) -> str:
     Raises:
         IdlewiseError: If it fails. The message is what it said.
     """
+    done = ran(*words, input=input)
+    if done.returncode not in (0, NEGATIVE) or check and done.returncode:
+        raise failed(done)
+    return done.stdout
+
+
+def ran(*words: Path, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs `idlewise WORDS...`, whatever comes of it."""
     line = [sys.executable, "-m", "idlewise", *(os.fspath(word) for word in words)]
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
-    ran = subprocess.run(line, input=input, capture_output=True, text=True, env=environment, check=False)
-    if ran.returncode not in (0, _NEGATIVE) or check and ran.returncode:
-        said = ran.stderr.strip().removeprefix("idlewise: ")
-        raise IdlewiseError(said or f"idlewise ended with status {ran.returncode}")
-    return ran.stdout
+    return subprocess.run(line, input=input, capture_output=True, text=True, env=environment, check=False)
+
+
+def failed(done: subprocess.CompletedProcess[str]) -> IdlewiseError:
+    """What a command that failed has said."""
+    said = done.stderr.strip().removeprefix("idlewise: ")
+    return IdlewiseError(said or f"idlewise ended with status {done.returncode}")
 
 
 def _json(name: str, words: Iterable[Path], options: dict[str, Option], *, check: bool = True) -> dict[str, Any]:

@@ -259,10 +259,10 @@ fn decisions(py: Python<'_>, log: PyRef<'_, Log>, request: Request) -> PyResult<
 /// start it once more: a program and its arguments.
 #[cfg(feature = "command")]
 #[pyfunction]
-fn main(py: Python<'_>, arguments: Vec<OsString>, before: Vec<OsString>, code: PathBuf) -> u8 {
+fn main(py: Python<'_>, arguments: Vec<OsString>, before: Vec<OsString>) -> u8 {
     let mut before = before.into_iter();
     let path = before.next().map_or_else(PathBuf::new, PathBuf::from);
-    program::set_started(program::Started { path, before: before.collect(), code, arguments });
+    program::set_started(program::Started { path, before: before.collect(), arguments });
     let status = py.detach(idlewise_cli::main);
     // A status tells its number only by comparison.
     (0..u8::MAX).find(|&number| ExitCode::from(number) == status).unwrap_or(u8::MAX)

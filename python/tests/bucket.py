@@ -14,6 +14,8 @@ import subprocess
 import time
 from typing import Any
 
+import idlewise
+
 fs: Any = importlib.import_module("pyarrow.fs")
 
 PROGRAM = os.environ.get("IDLEWISE_S3_SERVER")
@@ -115,13 +117,9 @@ class S3(Server):
         )
 
 
-def cells(objects: dict[str, bytes]) -> dict[str, bytes]:
-    """What a folder of cells has, too: without what is only known of objects."""
-    return {name: content for name, content in objects.items() if not name.startswith("log-sums/")}
-
-
-def files(folder: pathlib.Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+def collected(manifest: str | pathlib.Path, store: str | pathlib.Path, check: bool = True) -> str:
+    """All cells of a sweep, as text."""
+    return idlewise.command("lab", "sweep", "collect", "--store", store, "--", manifest, check=check)
 
 
 def counts(document: dict[str, Any]) -> tuple[int, int, int]:

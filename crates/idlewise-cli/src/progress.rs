@@ -23,6 +23,11 @@ impl Progress {
         Progress::new(what, gap_count, "{msg} {bar:32} {human_pos}/{human_len} gaps {eta} left")
     }
 
+    /// For reading many logs.
+    pub fn logs(what: &'static str, log_count: u64) -> Self {
+        Progress::new(what, log_count, "{msg} {bar:32} {human_pos}/{human_len} logs {eta} left")
+    }
+
     /// For a sweep.
     pub fn cells(what: &'static str, cell_count: u64) -> Self {
         Progress::new(what, cell_count, "{msg} {bar:32} {human_pos}/{human_len} cells {eta} left")

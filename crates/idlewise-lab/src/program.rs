@@ -29,8 +29,6 @@ pub struct Started {
     pub path: PathBuf,
     /// What comes before idlewise's own arguments.
     pub before: Vec<OsString>,
-    /// The file that holds this code.
-    pub code: PathBuf,
     /// Its arguments, the program's name first.
     pub arguments: Vec<OsString>,
 }
@@ -51,14 +49,6 @@ pub fn is_embedded() -> bool {
 /// Returns the arguments, the program's name first.
 pub fn arguments() -> Vec<OsString> {
     STARTED.get().map_or_else(|| env::args_os().collect(), |started| started.arguments.clone())
-}
-
-/// Returns the file that holds this code.
-///
-/// # Errors
-/// Fails without /proc.
-pub fn code_file() -> io::Result<PathBuf> {
-    STARTED.get().map_or_else(env::current_exe, |started| Ok(started.code.clone()))
 }
 
 /// Returns the program and what comes before idlewise's own arguments.

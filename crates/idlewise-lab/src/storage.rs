@@ -1,4 +1,4 @@
-//! Small files that are written once and read again, such as the cells of a sweep. This is a folder's part; the command
+//! Files that are written once and read again, such as the results of a sweep. This is a folder's part; the command
 //! also has buckets.
 //!
 //! Names are relative to the storage and have slashes.
@@ -27,12 +27,6 @@ pub trait Storage: Send + Sync {
     /// Fails if it cannot be read.
     fn list(&self, folder: &str) -> Result<Vec<Listed>>;
 
-    /// Returns the files of a folder and of all folders in it.
-    ///
-    /// # Errors
-    /// Fails if one of them cannot be read.
-    fn walk(&self, folder: &str) -> Result<Vec<Listed>>;
-
     /// Returns the names of the folders in a folder, or in the storage itself, which is "".
     ///
     /// # Errors
@@ -57,9 +51,6 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// Fails if one of them cannot be removed.
     fn remove(&self, names: &[String]) -> Result<()>;
-
-    /// Removes a folder if it is empty. A bucket's folders are nothing but the names of their files.
-    fn remove_empty_folder(&self, _folder: &str) {}
 }
 
 /// A folder of this machine.
@@ -93,16 +84,6 @@ impl Storage for Folder {
             // What has just been removed has no size.
             let about = entry.metadata().ok().filter(fs::Metadata::is_file);
             found.extend(about.map(|about| Listed { name, byte_count: about.len() }));
-        }
-        Ok(found)
-    }
-
-    fn walk(&self, folder: &str) -> Result<Vec<Listed>> {
-        let mut found = self.list(folder)?;
-        for inner in self.folders(folder)? {
-            let files = self.walk(&format!("{folder}/{inner}"))?;
-            let below = |file: Listed| Listed { name: format!("{inner}/{}", file.name), ..file };
-            found.extend(files.into_iter().map(below));
         }
         Ok(found)
     }
@@ -146,7 +127,8 @@ impl Storage for Folder {
             fs::create_dir_all(folder).map_err(fail(folder))?;
             // A pipe would wait for somebody who reads.
             if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
-                let what = "something that is not a file has the name of a cell; remove it";
+                let what =
+                    "something that is not a file has the name of a file of cells; remove it";
                 return Err(fail(&path)(std::io::Error::other(what)));
             }
             let options =
@@ -169,10 +151,6 @@ impl Storage for Folder {
             }
         }
         Ok(())
-    }
-
-    fn remove_empty_folder(&self, folder: &str) {
-        let _ = fs::remove_dir(self.0.join(folder));
     }
 }
 

@@ -290,7 +290,7 @@ pub(crate) mod tests {
 
     pub(crate) fn cell(log: &str, governor: &str, lambda: f64, regret: f64) -> Entry {
         let inputs = CellInputs {
-            code: String::new(),
+            engine: 0,
             log_sha256: String::new(),
             machine: "spr".to_owned(),
             machine_sha256: String::new(),

@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::columns::{Better, Heading, Unit, headings};
 use crate::{
     Column, advise, arena, arena_played, cell, compare, counters, diff, export, histogram, info,
-    ipi, machines, predict, promotion, proxy, replay, residency, shared_states, simulate, states,
-    switch, timer, trial, validate, wakes, watch, why, why_menu,
+    ipi, logs, machines, predict, promotion, proxy, replay, residency, shared_states, simulate,
+    states, switch, timer, trial, validate, wakes, watch, why, why_menu,
 };
 
 /// A documented table.
@@ -64,7 +64,8 @@ fn replayed() -> Vec<Listed> {
             "`replay --rank --played`, cells (`--csv`, and `cells` of `--json`)",
             &arena_played::played_columns(),
         ),
-        listed("", "`lab sweep`, a cell's file", &cell::file_columns()),
+        listed("", "`lab sweep plan`, the table of logs", &logs::columns()),
+        listed("", "`lab sweep`, a shard of cells", &cell::shard_columns()),
         listed(
             "sweep_cells",
             "`lab sweep collect` (`cells` of `--format json`)",

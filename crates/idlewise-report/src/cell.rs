@@ -1,73 +1,159 @@
 //! One governor on one log and machine, as `idlewise lab sweep` and `idlewise replay --rank` keep it: what it depends on, and
 //! what came out. Powers and prices can be applied later, because a replay does not depend on them; only the
 //! oracle does, and governors that are told the price, which therefore have cells for each.
+//!
+//! Many cells are kept in one Parquet file, a shard, with a row for each. A cell that could not be computed has a row with
+//! the reason.
 
-use idlewise_sim::contest::{CellResult, Entry};
+use idlewise_sim::contest::{CellInputs, CellResult, Entry};
+use parquet::errors::ParquetError;
 
 use crate::arena::priced_columns;
 use crate::columns::{GOVERNOR, LOG, MACHINE};
-use crate::parquet::note_of;
+use crate::parquet::ParquetColumns;
 use crate::{Column, Table, Value};
 
-/// The key of the JSON in a cell's file.
-const NOTE_KEY: &str = "idlewise_cell";
-
-/// Returns a cell's file: a Parquet table of one row, with everything in its metadata.
-pub fn to_file(cell: &CellResult) -> Vec<u8> {
-    let note = serde_json::to_string(cell).expect("there are no maps in it");
-    Table::new("", &file_columns(), [cell]).to_parquet(Some((NOTE_KEY, &note)))
+/// A row of a shard.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeptCell {
+    /// The hash of everything that the cell depends on; `None`: all cells of the log failed.
+    pub key: Option<String>,
+    /// The SHA-256 of the log's file.
+    pub log_sha256: String,
+    /// What came out, or why nothing did.
+    pub outcome: Outcome,
 }
 
-/// Reads a cell's file, which must be intact.
-pub fn of_file(file: Vec<u8>) -> Option<CellResult> {
-    serde_json::from_str(&note_of(file, NOTE_KEY)?).ok()
+/// What came of a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It was computed.
+    Result(CellResult),
+    /// It could not be computed, for this reason. What it depends on is `None` if that is the log's fault.
+    Failure(Option<CellInputs>, String),
 }
 
-fn usage(cell: &CellResult, number: fn(&(String, u64, u64)) -> u64) -> Value {
+impl KeptCell {
+    fn inputs(&self) -> Option<&CellInputs> {
+        match &self.outcome {
+            Outcome::Result(result) => Some(&result.inputs),
+            Outcome::Failure(inputs, _) => inputs.as_ref(),
+        }
+    }
+
+    fn result(&self) -> Option<&CellResult> {
+        match &self.outcome {
+            Outcome::Result(result) => Some(result),
+            Outcome::Failure(..) => None,
+        }
+    }
+}
+
+/// Returns a shard: a Parquet table with a row for each cell, in their order. The same cells always give the same bytes.
+pub fn to_shard(cells: &[KeptCell]) -> Vec<u8> {
+    Table::new("", &shard_columns(), cells).to_parquet(None)
+}
+
+/// A shard that was read.
+pub struct Shard {
+    columns: ParquetColumns,
+}
+
+impl Shard {
+    /// Reads a shard.
+    ///
+    /// # Errors
+    /// Fails if it is not one.
+    pub fn of(file: Vec<u8>) -> Result<Self, ParquetError> {
+        ParquetColumns::of(file).map(|columns| Shard { columns })
+    }
+
+    /// The number of its rows.
+    pub fn row_count(&self) -> usize {
+        self.columns.row_count()
+    }
+
+    /// The hash of a row's log.
+    pub fn log_sha256(&self, row: usize) -> Option<&str> {
+        self.columns.text(LOG_SHA256, row)
+    }
+
+    /// The key of a row's cell; `None` if the row is about all cells of its log.
+    pub fn key(&self, row: usize) -> Option<&str> {
+        self.columns.text(KEY, row)
+    }
+
+    /// Why a row's cell could not be computed; `None` if it was.
+    pub fn failure(&self, row: usize) -> Option<&str> {
+        self.columns.text(FAILURE, row)
+    }
+
+    /// The result in a row, of a cell that depends on these inputs, which have its key. `None` if there is none.
+    pub fn result(&self, row: usize, inputs: &CellInputs) -> Option<CellResult> {
+        let count = |id| self.columns.count(id, row);
+        Some(CellResult {
+            inputs: inputs.clone(),
+            hz: u32::try_from(count("hz")?).ok()?,
+            gap_count: count("gap_count")?,
+            gap_ns: count("gap_sum_ns")?,
+            decision_count: count("decision_count")?,
+            too_deep_count: count("too_deep_count")?,
+            too_shallow_count: count("too_shallow_count")?,
+            forbidden_count: count("forbidden_count")?,
+            delay_p50_ns: count("delay_p50_ns"),
+            delay_p90_ns: count("delay_p90_ns"),
+            delay_p99_ns: count("delay_p99_ns"),
+            delay_p999_ns: count("delay_p999_ns"),
+            delay_max_ns: count("delay_max_ns"),
+            delay_sum_ns: count("delay_sum_ns")?,
+            energy_uj: self.columns.real("energy_uj", row)?,
+            polling_mw: self.columns.real("polling_mw", row)?,
+            tick_wake_count: count("tick_wake_count")?,
+            free_ipi_count: count("free_ipi_count")?,
+            timer_read_count: count("timer_read_count")?,
+            work_ns: count("work_ns")?,
+            states: states(self.columns.text("usage", row)?, self.columns.text("residency", row)?)?,
+        })
+    }
+}
+
+/// Names of states, which are single words, with both of their numbers.
+fn states(usage: &str, residency: &str) -> Option<Vec<(String, u64, u64)>> {
+    let number = |text: &str| text.rsplit_once('=')?.1.parse::<u64>().ok();
+    let state = |(usage, residency): (&str, &str)| {
+        let name = usage.rsplit_once('=')?.0.to_owned();
+        Some((name, number(usage)?, number(residency)?))
+    };
+    usage.split_whitespace().zip(residency.split_whitespace()).map(state).collect()
+}
+
+const KEY: &str = "cell";
+const LOG_SHA256: &str = "log_sha256";
+const FAILURE: &str = "failure";
+
+fn usage(cell: &CellResult, number: fn(&(String, u64, u64)) -> u64) -> String {
     let states = cell.states.iter().map(|state| format!("{}={}", state.0, number(state)));
-    states.collect::<Vec<_>>().join(" ").into()
+    states.collect::<Vec<_>>().join(" ")
 }
 
-/// Something that has the results of a cell.
+/// Something that has the results of a cell, unless it failed.
 trait OfCell {
-    fn cell(&self) -> &CellResult;
+    fn cell(&self) -> Option<&CellResult>;
+
+    fn value<V: Into<Value>>(&self, of: impl Fn(&CellResult) -> V) -> Value {
+        self.cell().map_or(Value::Absent, |cell| of(cell).into())
+    }
 }
 
-impl OfCell for CellResult {
-    fn cell(&self) -> &CellResult {
-        self
+impl OfCell for KeptCell {
+    fn cell(&self) -> Option<&CellResult> {
+        self.result()
     }
 }
 
 impl OfCell for Entry {
-    fn cell(&self) -> &CellResult {
-        &self.result
-    }
-}
-
-/// The columns of a setting, after those that name the cell.
-fn setting_columns<Row: OfCell>() -> Vec<Column<Row>> {
-    type C<Row> = Column<Row>;
-    vec![
-        C::count("hz", "HZ", |row: &Row| row.cell().hz.into_value())
-            .means("The tick's frequency.")
-            .key(),
-        C::count("latency_limit_us", "limit", |row: &Row| {
-            row.cell().inputs.latency_limit_us.map(u64::from).into()
-        })
-        .means("The longest exit latency allowed, in us, besides the log's limits; absent: any."),
-        C::ns("tick_work_ns", "tick work", |row: &Row| row.cell().inputs.tick_work_ns.into())
-            .means("How long the CPU runs for a tick, assumed."),
-    ]
-}
-
-trait IntoValue {
-    fn into_value(self) -> Value;
-}
-
-impl IntoValue for u32 {
-    fn into_value(self) -> Value {
-        u64::from(self).into()
+    fn cell(&self) -> Option<&CellResult> {
+        Some(&self.result)
     }
 }
 
@@ -75,14 +161,14 @@ impl IntoValue for u32 {
 fn result_columns<Row: OfCell>() -> Vec<Column<Row>> {
     type C<Row> = Column<Row>;
     vec![
-        C::count("gap_count", "gaps", |row: &Row| row.cell().gap_count.into())
+        C::count("gap_count", "gaps", |row: &Row| row.value(|cell| cell.gap_count))
             .means("Idle gaps replayed."),
-        C::ns("gap_sum_ns", "idle", |row: &Row| row.cell().gap_ns.into())
+        C::ns("gap_sum_ns", "idle", |row: &Row| row.value(|cell| cell.gap_ns))
             .means("All gaps together."),
-        C::count("decision_count", "decisions", |row: &Row| row.cell().decision_count.into())
+        C::count("decision_count", "decisions", |row: &Row| row.value(|cell| cell.decision_count))
             .means("Decisions: one for each stay."),
         C::ratio("too_deep_ratio", "too deep", |row: &Row| {
-            row.cell().share(row.cell().too_deep_count).into()
+            row.value(|cell| cell.share(cell.too_deep_count))
         })
         .means(
             "Share of stays shorter than the state's target residency while a shallower state was \
@@ -90,89 +176,134 @@ fn result_columns<Row: OfCell>() -> Vec<Column<Row>> {
         )
         .lower_is_better(),
         C::ratio("too_shallow_ratio", "too shallow", |row: &Row| {
-            row.cell().share(row.cell().too_shallow_count).into()
+            row.value(|cell| cell.share(cell.too_shallow_count))
         })
         .means(
             "Share of stays that, less the exit latency, were long enough for the next deeper \
              enabled state (the kernel's `below`).",
         )
         .lower_is_better(),
-        C::count("forbidden_count", "forbidden", |row: &Row| row.cell().forbidden_count.into())
-            .means(
-                "Decisions for a state that is disabled, or too slow for the latency limit where a \
+        C::count("forbidden_count", "forbidden", |row: &Row| {
+            row.value(|cell| cell.forbidden_count)
+        })
+        .means(
+            "Decisions for a state that is disabled, or too slow for the latency limit where a \
                  shallower one is enabled.",
-            )
-            .lower_is_better(),
-        C::ns("delay_p50_ns", "delay p50", |row: &Row| row.cell().delay_p50_ns.into())
+        )
+        .lower_is_better(),
+        C::ns("delay_p50_ns", "delay p50", |row: &Row| row.value(|cell| cell.delay_p50_ns))
             .means(
                 "Median delay of the wake events: the exit latency of the state they found, or the \
                  wait for the tick.",
             )
             .lower_is_better(),
-        C::ns("delay_p90_ns", "delay p90", |row: &Row| row.cell().delay_p90_ns.into())
+        C::ns("delay_p90_ns", "delay p90", |row: &Row| row.value(|cell| cell.delay_p90_ns))
             .means("90th percentile of the delay.")
             .lower_is_better(),
-        C::ns("delay_p99_ns", "delay p99", |row: &Row| row.cell().delay_p99_ns.into())
+        C::ns("delay_p99_ns", "delay p99", |row: &Row| row.value(|cell| cell.delay_p99_ns))
             .means("99th percentile of the delay.")
             .lower_is_better(),
-        C::ns("delay_p999_ns", "delay p99.9", |row: &Row| row.cell().delay_p999_ns.into())
+        C::ns("delay_p999_ns", "delay p99.9", |row: &Row| row.value(|cell| cell.delay_p999_ns))
             .means("99.9th percentile of the delay.")
             .lower_is_better(),
-        C::ns("delay_max_ns", "delay max", |row: &Row| row.cell().delay_max_ns.into())
+        C::ns("delay_max_ns", "delay max", |row: &Row| row.value(|cell| cell.delay_max_ns))
             .means("The longest delay.")
             .lower_is_better(),
-        C::ns("delay_sum_ns", "delay sum", |row: &Row| row.cell().delay_sum_ns.into())
+        C::ns("delay_sum_ns", "delay sum", |row: &Row| row.value(|cell| cell.delay_sum_ns))
             .means("All delays together.")
             .lower_is_better(),
-        C::uj("energy_uj", "energy", |row: &Row| row.cell().energy_uj.into())
+        C::uj("energy_uj", "energy", |row: &Row| row.value(|cell| cell.energy_uj))
             .means("Energy of the cores in their gaps, with the powers of the machine's file.")
             .lower_is_better(),
-        C::count("tick_wake_count", "ticks", |row: &Row| row.cell().tick_wake_count.into())
+        C::count("tick_wake_count", "ticks", |row: &Row| row.value(|cell| cell.tick_wake_count))
             .means("Stays that the scheduler tick ended."),
-        C::count("free_ipi_count", "free IPIs", |row: &Row| row.cell().free_ipi_count.into())
+        C::count("free_ipi_count", "free IPIs", |row: &Row| row.value(|cell| cell.free_ipi_count))
             .means(
                 "Wake-up IPIs that found a polling or MWAIT state, where a write to memory would \
                  have been enough.",
             ),
-        C::count("timer_read_count", "timer reads", |row: &Row| row.cell().timer_read_count.into())
-            .means(
-                "How often the governor asked for the sleep length; each time costs a walk of the \
+        C::count("timer_read_count", "timer reads", |row: &Row| {
+            row.value(|cell| cell.timer_read_count)
+        })
+        .means(
+            "How often the governor asked for the sleep length; each time costs a walk of the \
                  timer wheel.",
-            ),
-        C::text("usage", "usage", |row: &Row| usage(row.cell(), |state| state.1))
+        ),
+        C::text("usage", "usage", |row: &Row| row.value(|cell| usage(cell, |state| state.1)))
             .means("Entries of each state, shallowest first, as NAME=COUNT."),
-        C::text("residency", "residency", |row: &Row| usage(row.cell(), |state| state.2))
-            .means("Time in each state, shallowest first, as NAME=NANOSECONDS."),
+        C::text("residency", "residency", |row: &Row| {
+            row.value(|cell| usage(cell, |state| state.2))
+        })
+        .means("Time in each state, shallowest first, as NAME=NANOSECONDS."),
     ]
 }
 
-/// Returns the columns of a cell's file.
-pub fn file_columns() -> Vec<Column<CellResult>> {
-    type C = Column<CellResult>;
+/// Returns the columns of a shard.
+pub fn shard_columns() -> Vec<Column<KeptCell>> {
+    type C = Column<KeptCell>;
+    macro_rules! input {
+        (|$inputs:ident| $value:expr) => {
+            |row: &KeptCell| row.inputs().map_or(Value::Absent, |$inputs| $value.into())
+        };
+    }
+    macro_rules! result {
+        (|$result:ident| $value:expr) => {
+            |row: &KeptCell| row.result().map_or(Value::Absent, |$result| $value.into())
+        };
+    }
     let mut columns = vec![
-        C::text("log_sha256", "log", |cell| cell.inputs.log_sha256.as_str().into())
+        C::text(KEY, "cell", |row| row.key.clone().into())
+            .means(
+                "The hash of everything that the result depends on; absent in a row that says why no cell of the log \
+                 could be computed.",
+            )
+            .key(),
+        C::text(LOG_SHA256, "log", |row| row.log_sha256.as_str().into())
             .means("The SHA-256 of the log's file.")
             .key(),
-        C::new(MACHINE, |cell| cell.inputs.machine.as_str().into()),
-    ];
-    columns.extend(setting_columns());
-    columns.extend([
-        C::new(GOVERNOR, |cell| cell.inputs.governor.as_str().into()),
-        C::text("governor_key", "file", |cell| cell.inputs.governor_key.clone().into()).means(
+        C::new(MACHINE, input!(|inputs| inputs.machine.as_str())),
+        C::text("machine_sha256", "machine file", input!(|inputs| inputs.machine_sha256.as_str()))
+            .means("The SHA-256 of the machine's fields."),
+        C::count("hz", "HZ", result!(|result| u64::from(result.hz)))
+            .means("The tick's frequency.")
+            .key(),
+        C::count("latency_limit_us", "limit", input!(|inputs| inputs.latency_limit_us.map(u64::from)))
+            .means("The longest exit latency allowed, in us, besides the log's limits; absent: any."),
+        C::ns("tick_work_ns", "tick work", input!(|inputs| inputs.tick_work_ns))
+            .means("How long the CPU runs for a tick, assumed."),
+        C::new(GOVERNOR, input!(|inputs| inputs.governor.as_str())),
+        C::text("governor_key", "file", input!(|inputs| inputs.governor_key.clone())).means(
             "The hash of a governor's file, its includes and its compiler; absent for others.",
         ),
-        C::text("shape", "shape", |cell| {
-            cell.inputs.priced.as_ref().map(|(shape, _)| shape.clone()).into()
+        C::text("shape", "shape", input!(|inputs| inputs.priced.as_ref().map(|(shape, _)| shape.clone())))
+            .means("The shape of the powers that the oracle or a rival knows; absent for governors."),
+        C::number("lambda", "λ", input!(|inputs| inputs.priced.as_ref().map(|&(_, lambda)| lambda)))
+            .means("The price of delay that the oracle or a rival knows, in times the power of polling; absent for governors."),
+        C::count("engine", "engine", input!(|inputs| u64::from(inputs.engine)))
+            .means("The version of what computes results."),
+        C::text(FAILURE, "failure", |row| match &row.outcome {
+            Outcome::Result(_) => Value::Absent,
+            Outcome::Failure(_, reason) => reason.as_str().into(),
         })
-        .means("The oracle's power shape; absent for governors."),
-        C::number("lambda", "λ", |cell| {
-            cell.inputs.priced.as_ref().map(|&(_, lambda)| lambda).into()
-        })
-        .means("The oracle's price of delay; absent for governors."),
-        C::text("code", "code", |cell| cell.inputs.code.as_str().into())
-            .means("The commit of idlewise."),
+        .means("Why there is no result; absent if there is one."),
+        C::mw("polling_mw", "polling", result!(|result| result.polling_mw)).means(
+            "The power of polling. Delay costs this power times λ: the cost in uJ is energy_uj + lambda × polling_mw × \
+             delay_sum_ns / 1e6.",
+        ),
+        C::ns("work_ns", "work", result!(|result| result.work_ns))
+            .means("How long the CPU ran for ticks, which costs energy too."),
+    ];
+    columns.extend([
+        C::count("too_deep_count", "too deep", result!(|result| result.too_deep_count)).means(
+            "Stays shorter than the state's target residency while a shallower state was enabled (the kernel's `above`).",
+        ),
+        C::count("too_shallow_count", "too shallow", result!(|result| result.too_shallow_count)).means(
+            "Stays that, less the exit latency, were long enough for the next deeper enabled state (the kernel's \
+             `below`).",
+        ),
     ]);
-    columns.extend(result_columns());
+    let is_share = |id: &str| matches!(id, "too_deep_ratio" | "too_shallow_ratio");
+    columns.extend(result_columns::<KeptCell>().into_iter().filter(|it| !is_share(it.heading.id)));
     columns
 }
 
@@ -183,7 +314,17 @@ pub fn collected_columns() -> Vec<Column<Entry>> {
         C::new(LOG, |row| row.log.as_str().into()),
         C::new(MACHINE, |row| row.machine().into()),
     ];
-    columns.extend(setting_columns());
+    columns.extend([
+        C::count("hz", "HZ", |row| u64::from(row.result.hz).into())
+            .means("The tick's frequency.")
+            .key(),
+        C::count("latency_limit_us", "limit", |row| {
+            row.result.inputs.latency_limit_us.map(u64::from).into()
+        })
+        .means("The longest exit latency allowed, in us, besides the log's limits; absent: any."),
+        C::ns("tick_work_ns", "tick work", |row| row.result.inputs.tick_work_ns.into())
+            .means("How long the CPU runs for a tick, assumed."),
+    ]);
     columns.extend(priced_columns());
     columns.extend(result_columns());
     columns
@@ -219,7 +360,7 @@ mod tests {
         let machine = idlewise_machine::bundled("spr").unwrap();
         let costs = CostModel::of(&machine).unwrap();
         let inputs = CellInputs {
-            code: "0".to_owned(),
+            engine: 1,
             log_sha256: "1".to_owned(),
             machine: "spr".to_owned(),
             machine_sha256: "2".to_owned(),
@@ -244,10 +385,30 @@ mod tests {
     }
 
     #[test]
-    fn a_file_holds_all_and_is_the_same_each_time() {
+    fn a_shard_holds_all_and_is_the_same_each_time() {
         let (cell, _) = cell();
-        assert_eq!(to_file(&cell), to_file(&cell));
-        assert_eq!(of_file(to_file(&cell)), Some(cell));
-        assert_eq!(of_file(b"PAR1".to_vec()), None);
+        let inputs = cell.inputs.clone();
+        let kept = |key: Option<&str>, outcome| KeptCell {
+            key: key.map(str::to_owned),
+            log_sha256: "1".to_owned(),
+            outcome,
+        };
+        let cells = [
+            kept(Some("k"), Outcome::Result(cell.clone())),
+            kept(Some("l"), Outcome::Failure(Some(inputs.clone()), "it loops".to_owned())),
+            kept(None, Outcome::Failure(None, "no log".to_owned())),
+        ];
+        assert_eq!(to_shard(&cells), to_shard(&cells));
+        let shard = Shard::of(to_shard(&cells)).unwrap();
+        assert_eq!(shard.row_count(), 3);
+        assert_eq!(shard.result(0, &inputs), Some(cell));
+        assert!((0..3).all(|row| shard.log_sha256(row) == Some("1")));
+        assert_eq!([0, 1, 2].map(|row| shard.key(row)), [Some("k"), Some("l"), None]);
+        assert_eq!(
+            [0, 1, 2].map(|row| shard.failure(row)),
+            [None, Some("it loops"), Some("no log")]
+        );
+        assert_eq!([1, 2].map(|row| shard.result(row, &inputs)), [None, None]);
+        assert!(Shard::of(b"PAR1".to_vec()).is_err());
     }
 }

@@ -3,10 +3,13 @@
 //! Text is a string; ratios, energies, powers, rates and plain numbers are doubles; counts and times are whole
 //! numbers without a sign, unless one of them is not whole.
 
+use std::collections::HashMap;
+use std::io::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::basic::{Compression, LogicalType, Repetition, Type as PhysicalType, ZstdLevel};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -21,6 +24,9 @@ use crate::{Heading, Table, Unit, Value};
 /// everything else.
 const PACKED_ROW_COUNT_MIN: usize = 256;
 
+/// How many rows are read at once.
+const READ_ROW_COUNT: usize = 4096;
+
 /// How a column is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stored {
@@ -33,42 +39,20 @@ impl Table {
     /// Returns all columns as a Parquet file. The same table always gives the same bytes. `note` is a key
     /// and a text for the file's metadata.
     pub fn to_parquet(&self, note: Option<(&str, &str)>) -> Vec<u8> {
-        self.parquet(note).expect("a vector takes all bytes, and the schema is that of the columns")
+        let written = ParquetWriter::new(Vec::new(), self, note).and_then(|mut writer| {
+            writer.add(self)?;
+            writer.finish()
+        });
+        written.expect("a vector takes all bytes, and the schema is that of the columns")
     }
 
-    fn parquet(&self, note: Option<(&str, &str)>) -> Result<Vec<u8>, ParquetError> {
-        let is_packed = self.row_count() >= PACKED_ROW_COUNT_MIN;
-        let properties = WriterProperties::builder()
-            .set_created_by("idlewise".to_owned())
-            .set_compression(match is_packed {
-                true => Compression::ZSTD(ZstdLevel::default()),
-                false => Compression::UNCOMPRESSED,
-            })
-            .set_dictionary_enabled(is_packed)
-            .set_statistics_enabled(EnabledStatistics::None)
-            .set_offset_index_disabled(true)
-            .set_key_value_metadata(
-                note.map(|(key, text)| vec![KeyValue::new(key.to_owned(), text.to_owned())]),
-            )
-            .build();
-        let columns: Vec<(Heading, Stored)> = (0..self.columns.len())
-            .map(|index| (self.columns[index], self.stored(index)))
-            .collect();
-        let fields = columns.iter().map(|(heading, stored)| field(heading.id, *stored));
-        let schema = Type::group_type_builder("table").with_fields(fields.collect()).build()?;
-        let mut writer =
-            SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties))?;
-        let mut group = writer.next_row_group()?;
-        for (index, (_, stored)) in columns.iter().enumerate() {
-            let values = self.rows.iter().map(|row| &row.values[index]);
-            match stored {
-                Stored::Text => write::<ByteArrayType>(&mut group, values.map(text))?,
-                Stored::Whole => write::<Int64Type>(&mut group, values.map(whole))?,
-                Stored::Real => write::<DoubleType>(&mut group, values.map(Value::number))?,
-            }
-        }
-        group.close()?;
-        writer.into_inner()
+    fn stored_columns(&self) -> Vec<(Heading, Stored)> {
+        self.columns
+            .iter()
+            .copied()
+            .enumerate()
+            .map(|(index, it)| (it, self.stored(index)))
+            .collect()
     }
 
     pub(crate) fn stored(&self, index: usize) -> Stored {
@@ -86,11 +70,190 @@ impl Table {
     }
 }
 
-/// Returns the text that [`Table::to_parquet`] was given under that key. The file must be intact.
-pub fn note_of(file: Vec<u8>, key: &str) -> Option<String> {
-    let reader = SerializedFileReader::new(Bytes::from(file)).ok()?;
-    let notes = reader.metadata().file_metadata().key_value_metadata()?;
-    notes.iter().find(|note| note.key == key)?.value.clone()
+/// Writes a Parquet file table by table, with a row group for each, so that memory holds one of them.
+pub struct ParquetWriter<W: Write + Send> {
+    writer: SerializedFileWriter<W>,
+    columns: Vec<(Heading, Stored)>,
+}
+
+impl<W: Write + Send> ParquetWriter<W> {
+    /// Begins a file. `first` will be its first table: its values say how columns are stored.
+    ///
+    /// # Errors
+    /// Fails if nothing can be written.
+    pub fn new(to: W, first: &Table, note: Option<(&str, &str)>) -> Result<Self, ParquetError> {
+        let is_packed = first.row_count() >= PACKED_ROW_COUNT_MIN;
+        let properties = WriterProperties::builder()
+            .set_created_by("idlewise".to_owned())
+            .set_compression(match is_packed {
+                true => Compression::ZSTD(ZstdLevel::default()),
+                false => Compression::UNCOMPRESSED,
+            })
+            .set_dictionary_enabled(is_packed)
+            .set_statistics_enabled(EnabledStatistics::None)
+            .set_offset_index_disabled(true)
+            .set_key_value_metadata(
+                note.map(|(key, text)| vec![KeyValue::new(key.to_owned(), text.to_owned())]),
+            )
+            .build();
+        let columns = first.stored_columns();
+        let fields = columns.iter().map(|(heading, stored)| field(heading.id, *stored));
+        let schema = Type::group_type_builder("table").with_fields(fields.collect()).build()?;
+        let writer = SerializedFileWriter::new(to, Arc::new(schema), Arc::new(properties))?;
+        Ok(ParquetWriter { writer, columns })
+    }
+
+    /// Writes the rows of a table with the columns of the first. One without rows adds nothing.
+    ///
+    /// # Errors
+    /// Fails if the rows cannot be written, or if a number is not whole although the first table's were.
+    pub fn add(&mut self, table: &Table) -> Result<(), ParquetError> {
+        if table.row_count() == 0 {
+            return Ok(());
+        }
+        let mut group = self.writer.next_row_group()?;
+        for (index, (heading, stored)) in self.columns.iter().enumerate() {
+            let values = table.rows.iter().map(|row| &row.values[index]);
+            match stored {
+                Stored::Text => write::<ByteArrayType, W>(&mut group, values.map(text))?,
+                Stored::Whole if table.stored(index) == Stored::Real => {
+                    let fault = format!("{}: not a whole number", heading.id);
+                    return Err(ParquetError::General(fault));
+                }
+                Stored::Whole => write::<Int64Type, W>(&mut group, values.map(whole))?,
+                Stored::Real => write::<DoubleType, W>(&mut group, values.map(Value::number))?,
+            }
+        }
+        group.close().map(drop)
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// Fails if its end cannot be written.
+    pub fn finish(self) -> Result<W, ParquetError> {
+        self.writer.into_inner()
+    }
+}
+
+/// The columns of a Parquet file, by their names: text, whole numbers of 64 bits and doubles. Columns of other types are as if
+/// all their values were absent.
+pub struct ParquetColumns {
+    columns: HashMap<String, Vec<Value>>,
+    row_count: usize,
+}
+
+impl ParquetColumns {
+    /// Reads all columns.
+    ///
+    /// # Errors
+    /// Fails if the file is damaged, or packed in another way than Zstandard.
+    pub fn of(file: Vec<u8>) -> Result<Self, ParquetError> {
+        let reader = SerializedFileReader::new(Bytes::from(file))?;
+        let mut columns: HashMap<String, Vec<Value>> = HashMap::new();
+        let mut row_count = 0;
+        for group in 0..reader.num_row_groups() {
+            let group = reader.get_row_group(group)?;
+            row_count += usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+            for index in 0..group.num_columns() {
+                let about = group.metadata().column(index).column_descr_ptr();
+                // Lists and the like.
+                if about.max_def_level() > 1 || about.max_rep_level() > 0 {
+                    continue;
+                }
+                let to = columns.entry(about.name().to_owned()).or_default();
+                let is_nullable = about.max_def_level() > 0;
+                match group.get_column_reader(index)? {
+                    ColumnReader::ByteArrayColumnReader(column) => {
+                        let text = |bytes: &ByteArray| {
+                            String::from_utf8_lossy(bytes.data()).into_owned().into()
+                        };
+                        read(column, is_nullable, text, to)?;
+                    }
+                    ColumnReader::Int64ColumnReader(column) => {
+                        read(column, is_nullable, |whole| Value::Count(whole.cast_unsigned()), to)?;
+                    }
+                    ColumnReader::DoubleColumnReader(column) => {
+                        read(column, is_nullable, |real| Value::Real(*real), to)?;
+                    }
+                    _ => to.extend((0..group.metadata().num_rows()).map(|_| Value::Absent)),
+                }
+            }
+        }
+        match columns.values().all(|values| values.len() == row_count) {
+            true => Ok(ParquetColumns { columns, row_count }),
+            false => Err(ParquetError::General("columns of different lengths".to_owned())),
+        }
+    }
+
+    /// The number of rows.
+    pub fn row_count(&self) -> usize {
+        self.row_count
+    }
+
+    /// Whether there is such a column.
+    pub fn has(&self, id: &str) -> bool {
+        self.columns.contains_key(id)
+    }
+
+    fn value(&self, id: &str, row: usize) -> &Value {
+        self.columns.get(id).and_then(|values| values.get(row)).unwrap_or(&Value::Absent)
+    }
+
+    /// The text of a column in a row; `None` if it is absent or there is no such column of text.
+    pub fn text(&self, id: &str, row: usize) -> Option<&str> {
+        match self.value(id, row) {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The whole number of a column in a row.
+    pub fn count(&self, id: &str, row: usize) -> Option<u64> {
+        match self.value(id, row) {
+            Value::Count(count) => Some(*count),
+            _ => None,
+        }
+    }
+
+    /// The number of a column in a row.
+    pub fn real(&self, id: &str, row: usize) -> Option<f64> {
+        match self.value(id, row) {
+            Value::Real(real) => Some(*real),
+            _ => None,
+        }
+    }
+}
+
+/// Appends all values of a column.
+fn read<D: DataType>(
+    mut column: ColumnReaderImpl<D>,
+    is_nullable: bool,
+    value: impl Fn(&D::T) -> Value,
+    to: &mut Vec<Value>,
+) -> Result<(), ParquetError> {
+    let (mut values, mut levels) = (Vec::new(), Vec::new());
+    loop {
+        let (record_count, _, _) = column.read_records(
+            READ_ROW_COUNT,
+            is_nullable.then_some(&mut levels),
+            None,
+            &mut values,
+        )?;
+        if record_count == 0 {
+            break;
+        }
+    }
+    if levels.is_empty() {
+        to.extend(values.iter().map(value));
+        return Ok(());
+    }
+    let mut present = values.iter();
+    to.extend(levels.iter().map(|level| match level {
+        0 => Value::Absent,
+        _ => present.next().map_or(Value::Absent, &value),
+    }));
+    Ok(())
 }
 
 fn field(id: &str, stored: Stored) -> TypePtr {
@@ -121,8 +284,8 @@ fn whole(value: &Value) -> Option<i64> {
 }
 
 /// Writes the next column.
-fn write<D: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+fn write<D: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
     values: impl Iterator<Item = Option<D::T>>,
 ) -> Result<(), ParquetError> {
     let values: Vec<Option<D::T>> = values.collect();
@@ -163,8 +326,48 @@ mod tests {
         assert_eq!(rows[0].get_ulong(1).unwrap(), u64::MAX);
         assert!((rows[0].get_double(2).unwrap() - 0.5).abs() < 1e-12);
         assert!(rows[1].get_ulong(1).is_err() && rows[1].get_double(2).is_err());
-        assert_eq!(note_of(bytes.clone(), "key").as_deref(), Some("a note"));
-        assert_eq!(note_of(bytes, "other"), None);
+        let notes = reader.metadata().file_metadata().key_value_metadata().unwrap();
+        assert_eq!((notes[0].key.as_str(), notes[0].value.as_deref()), ("key", Some("a note")));
+        let columns = ParquetColumns::of(bytes).unwrap();
+        assert_eq!((columns.row_count(), columns.text("name", 1)), (2, Some("b")));
+        assert_eq!(
+            (columns.count("time_ns", 0), columns.count("time_ns", 1)),
+            (Some(u64::MAX), None)
+        );
+        assert_eq!(
+            (columns.real("share_ratio", 0), columns.real("share_ratio", 1)),
+            (Some(0.5), None)
+        );
+        assert_eq!((columns.text("time_ns", 0), columns.text("none", 0)), (None, None));
+    }
+
+    /// In several tables it is the same table.
+    #[test]
+    fn a_file_is_written_table_by_table() {
+        let columns = [
+            Column::text("name", "", |row: &Row| row.0.into()).means(""),
+            Column::ns("time_ns", "", |row: &Row| row.1.into()).means(""),
+        ];
+        let table = |rows: &[Row]| Table::new("", &columns, rows);
+        let rows: Vec<Row> = (0..1000).map(|i| ("name", (i % 3 > 0).then_some(i), 0.0)).collect();
+        let mut writer = ParquetWriter::new(Vec::new(), &table(&rows[..300]), None).unwrap();
+        for part in [&rows[..300], &rows[300..300], &rows[300..]] {
+            writer.add(&table(part)).unwrap();
+        }
+        let found = ParquetColumns::of(writer.finish().unwrap()).unwrap();
+        assert_eq!(found.row_count(), rows.len());
+        for (index, row) in rows.iter().enumerate() {
+            assert_eq!(
+                (found.text("name", index), found.count("time_ns", index)),
+                (Some("name"), row.1)
+            );
+        }
+        let real = [Column::ns("time_ns", "", |row: &Row| row.2.into()).means("")];
+        let mut writer = ParquetWriter::new(Vec::new(), &table(&rows), None).unwrap();
+        let other = Table::new("", &[columns[0], real[0]], &rows);
+        assert!(
+            writer.add(&other).unwrap_err().to_string().contains("time_ns: not a whole number")
+        );
     }
 
     #[test]

@@ -26,6 +26,10 @@ impl Remote {
         match *self {}
     }
 
+    pub fn walk(&self) -> Outcome<Vec<Listed>> {
+        match *self {}
+    }
+
     pub fn version(&self) -> Outcome<Option<String>> {
         match *self {}
     }
@@ -45,10 +49,6 @@ impl Storage for Remote {
     }
 
     fn folders(&self, _: &str) -> Outcome<Vec<String>> {
-        match *self {}
-    }
-
-    fn walk(&self, _: &str) -> Outcome<Vec<Listed>> {
         match *self {}
     }
 

@@ -218,6 +218,16 @@ impl Remote {
         (!name.is_empty()).then_some(Listed { name, byte_count: about.size })
     }
 
+    /// Returns the objects in a folder and in all folders below it.
+    ///
+    /// # Errors
+    /// Fails if they cannot be listed.
+    pub fn walk(&self) -> Result<Vec<Listed>> {
+        let found = self.wait(self.store.list(Some(&self.path)).try_collect::<Vec<_>>())?;
+        let found = found.map_err(self.fail("list", ""))?;
+        Ok(found.iter().filter_map(|about| Self::listed(&self.path, about)).collect())
+    }
+
     /// Returns what changes with the object's content, whatever it is; `None` if the server does not say.
     ///
     /// # Errors
@@ -294,13 +304,6 @@ impl Storage for Remote {
         let found = found.map_err(self.fail("list", folder))?;
         let name = |path: &ObjectPath| path.filename().map(str::to_owned);
         Ok(found.common_prefixes.iter().filter_map(name).collect())
-    }
-
-    fn walk(&self, folder: &str) -> Result<Vec<Listed>> {
-        let path = self.below(folder);
-        let found = self.wait(self.store.list(Some(&path)).try_collect::<Vec<_>>())?;
-        let found = found.map_err(self.fail("list", folder))?;
-        Ok(found.iter().filter_map(|about| Self::listed(&path, about)).collect())
     }
 
     fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>> {

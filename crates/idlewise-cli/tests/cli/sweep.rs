@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use idlewise_report::ParquetColumns;
 use serde_json::Value;
 
 use super::plugins::KERNEL_STYLE;
@@ -26,9 +27,18 @@ fn files_of(folder: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The cells of a store.
-pub fn cells_of(store: &Path) -> Vec<PathBuf> {
+/// The files of a store.
+pub fn shards_of(store: &Path) -> Vec<PathBuf> {
     files_of(store, ".parquet")
+}
+
+/// How many cells a store has.
+pub fn cell_count_of(store: &Path) -> usize {
+    let count = |path: PathBuf| {
+        let columns = ParquetColumns::of(fs::read(path).unwrap()).unwrap();
+        (0..columns.row_count()).filter(|&row| columns.text("failure", row).is_none()).count()
+    };
+    shards_of(store).into_iter().map(count).sum()
 }
 
 /// The number of cells that are there, were computed, and failed.
@@ -68,7 +78,8 @@ impl Place {
         let output = self.run(&[arguments, &["--json"]].concat());
         let text = String::from_utf8(output.stderr).unwrap();
         let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{text}"));
-        assert_valid("sweep", &document);
+        let is_plan = arguments.first() == Some(&"plan");
+        assert_valid(if is_plan { "sweep-plan" } else { "sweep" }, &document);
         (output.status.code(), document)
     }
 
@@ -105,7 +116,7 @@ fn what_is_there_is_not_computed_again_and_a_governor_costs_its_own_cells() {
     // On each log and machine menu, and the oracle at each of three prices.
     assert_eq!(place.counts(&[]), [0, 16, 0]);
     let before = place.content("cells");
-    assert_eq!(before.len(), 16);
+    assert_eq!((before.len(), cell_count_of(&place.path("cells"))), (1, 16));
     assert_eq!(place.counts(&[]), [16, 0, 0]);
     assert_eq!(place.counts(&["status"]), [16, 0, 0]);
     place.write(&TWO_LOGS.replace("\"menu\"", "\"menu\", \"teo\", \"menu-6.12\""));
@@ -114,6 +125,7 @@ fn what_is_there_is_not_computed_again_and_a_governor_costs_its_own_cells() {
     assert_eq!(place.counts(&[]), [16, 4, 0]);
     let after = place.content("cells");
     assert!(before.iter().all(|(path, bytes)| after[path] == *bytes));
+    assert_eq!((after.len(), cell_count_of(&place.path("cells"))), (2, 20));
     // Another price: the oracle's. Another tick: everything.
     place.write(&format!("{TWO_LOGS}lambda = [0, 0.25, 1, 2]"));
     assert_eq!(place.counts(&[]), [16, 4, 0]);
@@ -273,7 +285,7 @@ shape = [\"flat\", \"steep\"]
 ";
 
 #[test]
-fn bytes_do_not_depend_on_parts_workers_or_order() {
+fn results_do_not_depend_on_parts_workers_or_order() {
     let place = Place::new(MANY);
     let whole = place.path("whole");
     let parts = place.path("parts");
@@ -284,7 +296,12 @@ fn bytes_do_not_depend_on_parts_workers_or_order() {
         computed += place.counts(&["--store", parts, "--jobs", "3", "--shard", part])[1];
     }
     assert_eq!(computed, 8 * 3 * 12, "parts do not overlap");
-    assert_eq!(place.content("whole"), place.content("parts"));
+    let table = |store: &str| place.text(&["collect", "--store", store]);
+    assert_eq!(table(whole), table(parts));
+    // The same cells in one file are the same file.
+    let again = place.path("again");
+    place.counts(&["--store", again.to_str().unwrap(), "--jobs", "3"]);
+    assert_eq!(place.content("whole"), place.content("again"));
     // Two at once, into one folder.
     let manifest = place.path("sweep.toml");
     let both = place.path("both");
@@ -295,30 +312,101 @@ fn bytes_do_not_depend_on_parts_workers_or_order() {
     };
     let (mut one, mut other) = (start(), start());
     assert!(one.wait().unwrap().success() && other.wait().unwrap().success());
-    assert_eq!(place.content("whole"), place.content("both"));
+    assert_eq!(table(both.to_str().unwrap()), table(whole));
 }
 
-/// Killed when the first unit is done, or later: what is there is whole, and the rest follows.
+/// Killed when the first file is there: what is there is whole, and only the rest is computed.
 #[test]
 fn a_killed_sweep_goes_on() {
-    let place = Place::new(MANY);
-    assert_eq!(place.counts(&[]), [0, 8 * 3 * 12, 0]);
+    let hz: Vec<String> = (0..75).map(|step| (100 + 10 * step).to_string()).collect();
+    let place = Place::new(&MANY.replace(
+        "hz = [100, 250, 300, 500, 625, 800, 1000, 1200]",
+        &format!("hz = [{}]", hz.join(", ")),
+    ));
+    let cell_count = 75 * 3 * 12;
     let manifest = place.path("sweep.toml");
     let store = place.path("killed");
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
     command.args(["lab", "sweep", "--jobs", "1", "--store"]).arg(&store).arg(&manifest);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-    while cells_of(&store).is_empty() && child.try_wait().unwrap().is_none() {
+    while shards_of(&store).is_empty() && child.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    let whole = place.content("cells");
     let killed = place.content("killed");
-    assert!(!killed.is_empty());
-    assert!(killed.iter().all(|(path, bytes)| whole[path] == *bytes), "nothing half-written");
-    place.counts(&["--store", store.to_str().unwrap()]);
-    assert_eq!(place.content("killed"), whole);
+    let there = cell_count_of(&store) as u64;
+    assert!(there > 0 && place.counts(&[]) == [0, cell_count, 0]);
+    let store = store.to_str().unwrap();
+    assert_eq!(place.counts(&["--store", store]), [there, cell_count - there, 0]);
+    let after = place.content("killed");
+    assert!(killed.iter().all(|(path, bytes)| after[path] == *bytes));
+    assert_eq!(place.text(&["collect", "--store", store]), place.text(&["collect"]));
+}
+
+/// Logs are looked for and hashed once. Who has the table looks for none, and computes only its part.
+#[test]
+fn parts_take_the_logs_from_a_table() {
+    let place = Place::new("logs = [\"logs/\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");
+    fs::create_dir(place.path("logs")).unwrap();
+    let copy = |name: &str, to: &str| {
+        fs::copy(root().join("traces").join(name), place.path("logs").join(to)).unwrap();
+    };
+    copy("a-idle.parquet", "a.parquet");
+    copy("b-redis.parquet", "b.parquet");
+    copy("s-softirq500.perf.data.xz", "c.perf.data.xz");
+    let table = place.path("table.parquet");
+    let table = table.to_str().unwrap();
+    let said = place.text(&["plan", "-o", table]);
+    assert!(said.starts_with(&format!("{table}: 3 logs, ")), "{said}");
+    let rows = ParquetColumns::of(fs::read(table).unwrap()).unwrap();
+    assert_eq!([0, 1, 2].map(|row| rows.text("log", row)), [Some("a"), Some("b"), Some("c")]);
+    assert_eq!((rows.count("gap_count", 0), rows.count("gap_count", 2)), (Some(147), None));
+    // One that came later is nobody's, until the table is made again.
+    copy("h-pingpong.parquet", "d.parquet");
+    let parts = ["1/3", "2/3", "3/3"];
+    let of_part =
+        |part| place.counts(&["--logs", table, "--shard", part, "--store", &store_of(&place)]);
+    assert_eq!(parts.map(of_part), [[0, 4, 0]; 3]);
+    assert_eq!(
+        place.counts(&["status", "--logs", table, "--store", &store_of(&place)]),
+        [12, 0, 0]
+    );
+    assert_eq!(place.counts(&["--store", &store_of(&place)]), [12, 4, 0]);
+    // A table is not written over something else, and nothing else is a table.
+    let logs = fs::read(place.path("logs/a.parquet")).unwrap();
+    for file in ["logs/a.parquet", "sweep.toml"] {
+        let output = place.run(&["plan", "-o", place.path(file).to_str().unwrap()]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains("not a table of logs"), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+    assert_eq!(fs::read(place.path("logs/a.parquet")).unwrap(), logs);
+    // What is no longer what it was is no cell of what it was.
+    copy("s-softirq500.parquet", "b.parquet");
+    fs::remove_file(place.path("logs/a.parquet")).unwrap();
+    let fresh = place.path("fresh");
+    let (status, document) = place.sweep(&["--logs", table, "--store", fresh.to_str().unwrap()]);
+    assert_eq!((status, counts(&document)), (Some(1), [0, 4, 8]), "{document:#}");
+    let reasons = document["failures"].to_string();
+    assert!(
+        reasons.contains("b.parquet: it has changed since it was hashed; run this again"),
+        "{reasons}"
+    );
+    assert!(reasons.contains("No such file"), "{reasons}");
+    let of_store = place.sweep(&["status", "--logs", table, "--store", fresh.to_str().unwrap()]);
+    assert_eq!(
+        of_store.1["missing_count"], 8,
+        "no reason is kept under a hash that is not its own"
+    );
+    // The recording is now the new log's.
+    let (status, document) = place.sweep(&["plan", "-o", table]);
+    assert_eq!((status, &document["log_count"]), (Some(0), &2.into()), "{document:#}");
+}
+
+fn store_of(place: &Place) -> String {
+    place.path("cells").to_str().unwrap().to_owned()
 }
 
 /// The figures of `idlewise replay --rank`, to the last digit, and its table. Both use the same cells.
@@ -365,10 +453,10 @@ fn the_collected_table_is_that_of_the_arena() {
         rows.take(12).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(body(&standings), body(&table));
-    let before = cells_of(&store);
+    let before = shards_of(&store);
     let stored = stdout(&[&arena[..], &["--csv", "--store", store.to_str().unwrap()]].concat());
     assert_eq!(stored, csv);
-    assert_eq!(cells_of(&store), before);
+    assert_eq!(shards_of(&store), before);
 }
 
 #[test]
@@ -416,7 +504,7 @@ fn what_fails_is_told_and_the_rest_is_computed() {
     assert_eq!(reasons("damaged.parquet"), 6, "{document:#}");
     // For its CPU time, or on a busy machine because it does not answer.
     assert_eq!(reasons("and was stopped"), 2, "{document:#}");
-    assert_eq!(cells_of(&place.path("cells")).len(), 4);
+    assert_eq!(cell_count_of(&place.path("cells")), 4);
     // The reasons are kept, for whoever asks later.
     let (status, later) = place.sweep(&["status"]);
     assert_eq!((status, &later["failures"]), (Some(1), &document["failures"]));
@@ -432,22 +520,24 @@ fn what_fails_is_told_and_the_rest_is_computed() {
 }
 
 #[test]
-fn damaged_and_old_cells_are_recognised() {
+fn damaged_and_old_files_are_recognised() {
     let place = Place::new(TWO_LOGS);
     place.text(&[]);
-    let cells = cells_of(&place.path("cells"));
-    let whole = fs::read(&cells[3]).unwrap();
+    let [shard] = &shards_of(&place.path("cells"))[..] else { panic!("one file") };
+    let whole = fs::read(shard).unwrap();
     let mut changed = whole.clone();
     changed[whole.len() / 2] ^= 1;
-    fs::write(&cells[3], changed).unwrap();
-    fs::write(&cells[4], "").unwrap();
-    let output = place.run(&["collect"]);
-    assert_eq!(output.status.code(), Some(1));
-    let message = String::from_utf8(output.stderr).unwrap();
-    for part in ["2 cells damaged, and removed", "2 cells missing and left out"] {
-        assert!(message.contains(part), "{message}");
+    for damaged in [changed, Vec::new()] {
+        fs::write(shard, damaged).unwrap();
+        let output = place.run(&["collect"]);
+        assert_eq!(output.status.code(), Some(1));
+        let message = String::from_utf8(output.stderr).unwrap();
+        for part in [" is damaged, and removed", "16 cells missing and left out"] {
+            assert!(message.contains(part), "{message}");
+        }
+        assert_eq!(place.counts(&[]), [0, 16, 0]);
+        assert_eq!(fs::read(shard).unwrap(), whole);
     }
-    assert_eq!(place.counts(&[]), [14, 2, 0]);
     // A reader that closes the pipe has what it wants.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -455,24 +545,20 @@ fn damaged_and_old_cells_are_recognised() {
     collect.args(["lab", "sweep", "collect"]).arg(place.path("sweep.toml")).stdout(writer);
     let output = collect.output().unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
-    assert_eq!(fs::read(&cells[3]).unwrap(), whole);
-    // Another version's, and what is not ours.
-    let log = cells[0].parent().unwrap();
-    let old = place.path("cells/idlewise-0.0.1-abc").join(log.file_name().unwrap());
-    fs::create_dir_all(&old).unwrap();
-    fs::copy(&cells[0], old.join("0.parquet")).unwrap();
-    fs::create_dir_all(place.path("cells/mine/x")).unwrap();
-    fs::write(place.path("cells/mine/x/y.parquet"), "").unwrap();
+    // Another engine's, and what is not ours.
     let (_, document) = place.sweep(&["status"]);
-    assert_eq!(document["other_version_cell_count"], 1);
-    assert!(place.text(&["prune", "--dry-run"]).starts_with("1 file would be removed"));
-    assert!(place.text(&["prune"]).starts_with("1 file removed"));
+    assert_eq!(document["other_engine_file_count"], 0);
+    for folder in ["cells/engine=0", "cells/mine"] {
+        fs::create_dir_all(place.path(folder)).unwrap();
+        fs::copy(shard, place.path(folder).join("0.parquet")).unwrap();
+    }
+    let (_, document) = place.sweep(&["status"]);
+    assert_eq!(document["other_engine_file_count"], 1);
+    assert!(place.text(&["status"]).contains("1 file of other engines than "));
+    assert_eq!(counts(&document), [16, 0, 0]);
+    // A file of another name is none of ours.
+    fs::copy(shard, shard.with_file_name("mine.parquet")).unwrap();
     assert_eq!(place.counts(&["status"]), [16, 0, 0]);
-    place.write(&TWO_LOGS.replace(", \"milan\"", ""));
-    assert!(place.text(&["prune"]).starts_with("0 files"));
-    assert!(place.text(&["prune", "--unlisted"]).starts_with("8 files removed"));
-    assert_eq!(place.counts(&["status"]), [8, 0, 0]);
-    assert!(place.path("cells/mine/x/y.parquet").exists() && !old.exists());
 }
 
 /// A limit on the sizes of files is an error like a full disk.
@@ -514,40 +600,30 @@ fn what_is_not_a_file_is_said_and_waits_for_nobody() {
     assert!(reasons.contains("pipe: it is a pipe, not a file"), "{reasons}");
     assert!(reasons.contains("socket: it is a socket, not a file"), "{reasons}");
     place.write("logs = [\"LOGS/a-idle.parquet\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");
-    // And in the place of a cell.
-    let cells = cells_of(&place.path("cells"));
-    let log = cells.iter().filter(|cell| cell.parent() == cells[0].parent()).count();
-    assert_eq!(log, 4);
-    assert_eq!(place.counts(&["status"]), [4, 0, 0]);
-    let ours: Vec<&PathBuf> = cells
-        .iter()
-        .filter(|cell| {
-            let hash = idlewise_lab::bundle::sum_of(
-                fs::File::open(root().join("traces/a-idle.parquet")).unwrap(),
-            )
-            .unwrap();
-            cell.parent().unwrap().ends_with(&hash[..32])
-        })
-        .collect();
+    // And in the place of a file of cells.
+    fs::remove_dir_all(place.path("cells")).unwrap();
+    assert_eq!(place.counts(&[]), [0, 4, 0]);
+    let [shard] = &shards_of(&place.path("cells"))[..] else { panic!("one file") };
     for make in [pipe as fn(&Path), |path: &Path| fs::create_dir(path).unwrap()] {
-        fs::remove_file(ours[1]).or_else(|_| fs::remove_dir(ours[1])).unwrap();
-        make(ours[1]);
+        fs::remove_file(shard).or_else(|_| fs::remove_dir(shard)).unwrap();
+        make(shard);
         let output = place.run(&["collect"]);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("not a file, so it is left out; remove it\n"), "{said}");
-        assert!(said.contains("1 cell missing and left out"), "{said}");
+        assert!(said.contains("4 cells missing and left out"), "{said}");
         let output = place.run(&[]);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(
-            said.contains("something that is not a file has the name of a cell; remove it"),
+            said.contains(
+                "something that is not a file has the name of a file of cells; remove it"
+            ),
             "{said}"
         );
         assert_eq!(said.lines().count(), 1, "{said}");
     }
-    fs::remove_dir(ours[1]).unwrap();
-    assert_eq!(place.counts(&[]), [3, 1, 0]);
+    fs::remove_dir(shard).unwrap();
+    assert_eq!(place.counts(&[]), [0, 4, 0]);
 }
 
 /// A user's file may be called as a bundled log is.

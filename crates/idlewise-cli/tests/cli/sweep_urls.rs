@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 
 use serde_json::Value;
 
-use super::sweep::cells_of;
+use super::sweep::cell_count_of;
 use super::{folder, root};
 
 /// A web server of the files in a folder. It ends when it is dropped.
@@ -123,7 +123,7 @@ fn counts(document: &Value) -> [u64; 3] {
 }
 
 #[test]
-fn logs_of_a_web_server_are_read_once() {
+fn logs_of_a_web_server_are_read_once_for_their_hash_and_once_to_be_replayed() {
     let place = folder();
     let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
     let server = Server::new(&root().join("traces"));
@@ -135,20 +135,27 @@ fn logs_of_a_web_server_are_read_once() {
     let (status, document, said) = sweep(&[&path("web.toml"), "--store", &path("web")]);
     assert_eq!(status, Some(0), "{said}");
     assert_eq!(counts(&document), [0, 16, 0]);
-    assert_eq!(server.sent_count(), 2);
-    // What is known of them is enough to find their cells.
-    let (_, document, _) = sweep(&["status", &path("web.toml"), "--store", &path("web")]);
-    assert_eq!(counts(&document), [16, 0, 0]);
-    let (_, document, _) = sweep(&[&path("web.toml"), "--store", &path("web")]);
-    assert_eq!(counts(&document), [16, 0, 0]);
-    assert_eq!(server.sent_count(), 2);
+    assert_eq!(server.sent_count(), 2 * 2);
+    // With a table of their hashes, nothing more is read, also when the table is made again.
+    let table = path("logs.parquet");
+    for sent_count in [3 * 2, 3 * 2] {
+        let (status, document, _) = sweep(&["plan", &path("web.toml"), "-o", &table]);
+        assert_eq!((status, &document["log_count"]), (Some(0), &2.into()));
+        assert_eq!(server.sent_count(), sent_count);
+        for action in [&["status"][..], &[]] {
+            let rest = [&path("web.toml")[..], "--logs", &table, "--store", &path("web")];
+            let (_, document, _) = sweep(&[action, &rest].concat());
+            assert_eq!(counts(&document), [16, 0, 0]);
+        }
+        assert_eq!(server.sent_count(), sent_count);
+    }
     // The same content has the same cells, wherever it lies.
     let files = ["a-idle.parquet", "s-softirq500.perf.data.xz"]
         .map(|name| root().join("traces").join(name).to_str().unwrap().to_owned());
     fs::write(path("files.toml"), manifest(&files)).unwrap();
     let (_, document, _) = sweep(&[&path("files.toml"), "--store", &path("web")]);
     assert_eq!(counts(&document), [16, 0, 0]);
-    assert_eq!(cells_of(Path::new(&path("web"))).len(), 16);
+    assert_eq!(cell_count_of(Path::new(&path("web"))), 16);
 }
 
 #[test]
@@ -226,7 +233,7 @@ fn a_password_in_a_url_is_never_shown() {
         &["lab", "sweep", "status", &path("sweep.toml"), "--json"],
         &["lab", "sweep", "collect", &path("sweep.toml")],
         &["lab", "sweep", "collect", &path("sweep.toml"), "-o", &path("cells.json")],
-        &["lab", "sweep", "prune", &path("sweep.toml"), "--unlisted", "--dry-run"],
+        &["lab", "sweep", "plan", &path("sweep.toml"), "-o", &path("logs.parquet")],
         &["lab", "sweep", &with_password(&server.url("missing.toml"))],
         &["lab", "sweep", &path("sweep.toml"), "--store", "https://me:password@host/cells"],
         &["lab", "sweep", &path("sweep.toml"), "--store", "s4://me:password@host/cells"],
@@ -251,7 +258,8 @@ fn a_password_in_a_url_is_never_shown() {
             let path = entry.unwrap().path();
             match path.is_dir() {
                 true => folders.push(path),
-                false if path.ends_with("sweep.toml") => {}
+                // Who reads the logs has to have what the manifest has. `plan` has said so.
+                false if path.ends_with("sweep.toml") || path.ends_with("logs.parquet") => {}
                 false => check(
                     &String::from_utf8_lossy(&fs::read(&path).unwrap()),
                     &path.to_string_lossy(),

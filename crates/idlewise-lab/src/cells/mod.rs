@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `mod.rs` | [`Contest`]: who plays where; its [`Cell`]s, how they are replayed, and the entries that they make |
 //! | `store.rs` | [`CellStore`]: results in a folder or a bucket |
+//! | `engine.txt` | what the governors' results are, so that nobody forgets to raise [`ENGINE`] |
 //!
 //! A tally does not depend on powers or prices, so a governor has one cell for all of them. One that is told the price
 //! has one for each price. The oracle, and rivals that move down during the idle time, have one for each price and
@@ -17,12 +18,16 @@ use std::slice::from_ref;
 use idlewise_sim::CostModel;
 use idlewise_sim::contest::{CellInputs, CellResult, Entry, Price, Seat, Shape, run};
 
-pub use store::{CellStore, cell_name, code_version};
+pub use store::{CellStore, Known, cell_key, kept, kept_log_failure};
 
 use crate::error::Result;
 use crate::input::NamedLog;
 use crate::roster::Choice;
 use crate::target::{Conditions, ReplayTarget};
+
+/// The version of what computes results: the replay, the governors and what reads recordings. Raise it with each change
+/// after which results differ, so that sweeps compute them again; `engine.txt` has what they are.
+pub const ENGINE: u32 = 1;
 
 /// The governors of a contest, unless others are named.
 pub const GOVERNORS_DEFAULT: [&str; 5] = ["menu", "menu-7.2", "teo", "ladder", "hazard"];
@@ -182,7 +187,7 @@ impl Cell<'_> {
     pub fn inputs(&self, log_sha256: &str) -> CellInputs {
         let Conditions { hz, latency_limit_us, tick_work_ns } = self.setting;
         CellInputs {
-            code: code_version().to_owned(),
+            engine: ENGINE,
             log_sha256: log_sha256.to_owned(),
             machine: self.target.machine.id.clone(),
             machine_sha256: self.target.sha256.clone(),
@@ -238,8 +243,99 @@ pub fn replay(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::fmt::Write;
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
+    use crate::bundle::Sums;
+    use crate::roster::groups;
     use crate::target::targets;
+    use crate::unpack::Unpacking;
+
+    /// What each governor does to some logs and recordings on some machines, as one hash.
+    fn results() -> BTreeMap<String, String> {
+        let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
+        let logs = [
+            "a-idle.perf.data.xz",
+            "b-redis.parquet",
+            "k-pingpong-v7.trace.dat.xz",
+            "l-pingpong.tracefs.txt.xz",
+            "s-softirq500.parquet",
+        ];
+        let names = groups().into_iter().flat_map(|(_, names)| names);
+        // Forms of files are no governors.
+        let choices: Vec<Choice> = names
+            .filter(|(name, _)| !name.contains(char::is_uppercase))
+            .filter_map(|(name, _)| Choice::parse(name).ok())
+            .collect();
+        let choices: Vec<Choice> = choices.into_iter().filter(|it| !it.is_oracle()).collect();
+        let targets = targets(&["spr", "milan", "skl-client"], &choices).unwrap();
+        let settings = [
+            Conditions::default(),
+            Conditions { hz: Some(1000), latency_limit_us: Some(50), ..Conditions::default() },
+        ];
+        let shapes = [Shape::Default];
+        let prices = Price::STANDARD;
+        let contest = Contest {
+            targets: &targets,
+            choices: &choices,
+            settings: &settings,
+            shapes: &shapes,
+            prices: &prices,
+        };
+        let mut texts: BTreeMap<String, String> = BTreeMap::new();
+        for log in logs {
+            let named = NamedLog::open(&traces.join(log), Unpacking::default()).unwrap();
+            let cells = contest.cells();
+            let all: Vec<&Cell<'_>> = cells.cells.iter().collect();
+            for result in replay(&named, "", &all, &|_| {}).unwrap() {
+                let result = result.unwrap();
+                let text = texts.entry(result.inputs.governor.clone()).or_default();
+                // Machines' files and engines are inputs of their own.
+                let inputs =
+                    CellInputs { engine: 0, machine_sha256: String::new(), ..result.inputs };
+                let result = CellResult { inputs, ..result };
+                writeln!(text, "{result:?}").unwrap();
+            }
+        }
+        let hash = |text: String| Sums::of(text.as_bytes())[..16].to_owned();
+        texts.into_iter().map(|(name, text)| (name, hash(text))).collect()
+    }
+
+    /// Cells of an engine are never computed again, so another engine has to have another number.
+    /// IDLEWISE_GOLDEN=rewrite writes what results are now, if that is allowed.
+    #[test]
+    fn results_differ_only_with_the_engine() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cells/engine.txt");
+        let saved = fs::read_to_string(&path).unwrap_or_default();
+        let now = results();
+        let mut text = format!("engine {ENGINE}\n");
+        now.iter().for_each(|(name, hash)| writeln!(text, "{hash} {name}").unwrap());
+        if saved == text {
+            return;
+        }
+        let saved_engine = saved.lines().next().and_then(|line| line.strip_prefix("engine "));
+        let saved_engine: u32 = saved_engine.map_or(0, |number| number.parse().unwrap());
+        let is_changed = |line: &&str| match line.split_once(' ') {
+            Some((hash, name)) => now.get(name).is_some_and(|now| now != hash),
+            None => false,
+        };
+        let changed: Vec<&str> = saved.lines().skip(1).filter(is_changed).collect();
+        assert!(
+            changed.is_empty() || ENGINE > saved_engine,
+            "other results than engine {saved_engine} had: raise ENGINE. {changed:?}"
+        );
+        assert!(ENGINE >= saved_engine, "ENGINE only ever rises");
+        assert_eq!(
+            std::env::var("IDLEWISE_GOLDEN").as_deref(),
+            Ok("rewrite"),
+            "{}: not up to date",
+            path.display()
+        );
+        fs::write(&path, text).unwrap();
+    }
 
     /// Each entry has the cell of its own player, machine, setting, shape and price, and the oracle's.
     #[test]

@@ -1,91 +1,189 @@
-//! Results in a folder or in a bucket. A cell's file is named by the hash of everything that it depends on, so a
-//! file that is there is done, whoever computed it, and several processes can fill one store at once:
+//! Results in a folder or in a bucket, as Parquet files of some thousand cells, which data platforms read as they are:
 //!
 //! ```text
-//! STORE/CODE/LOG/CELL.parquet     a result; CODE is the program's commit, LOG and CELL are hashes
-//! STORE/CODE/LOG/CELL.failed      why a cell could not be computed the last time
-//! STORE/CODE/LOG/log.failed       why a log could not be replayed the last time
-//! STORE/log-sums/OBJECT           the hash of a log in a bucket, so that it is not read again only for that;
-//!                                 OBJECT is the hash of its URL, its size and its entity tag
+//! STORE/engine=1/LOW-HIGH-SUM.parquet
 //! ```
 //!
-//! A file gets its name when it is complete. It is not flushed to the disk first, which would take longer than
-//! the replay. Instead it holds its own hash between its pages and its footer, where Parquet allows anything,
-//! so what a power cut damaged is recognised.
+//! `engine` is the version of what computes results. LOW and HIGH are the first eight digits of the lowest and the highest
+//! hash of a log in the file, so whoever needs some logs reads few files, and SUM is the beginning of the file's own hash.
+//! So a name says whether its content is whole, two writers never disagree about a file, and nothing is ever changed: files
+//! are only added. If two sweeps compute a cell at once, it may be in two files, with equal rows.
 
-use std::collections::HashSet;
-use std::fs;
-use std::sync::LazyLock;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::bundle::Sums;
-use idlewise_report::cell::{of_file, to_file};
-use idlewise_report::counted;
+use idlewise_report::cell::{KeptCell, Outcome, Shard, to_shard};
 use idlewise_sim::contest::{CellInputs, CellResult};
 
+use super::ENGINE;
+use crate::bundle::Sums;
 use crate::error::Result;
-use crate::program::{COMMIT, VERSION, code_file};
 use crate::progress::say;
 use crate::storage::{Listed, Storage};
 
-/// What a folder of any version's cells is called, at least.
-const CODE: &str = "idlewise-";
-/// The folder of what is known of objects without reading them.
-const LOG_SUMS: &str = "log-sums";
-
-/// A cell has a few kilobytes.
-const FILE_BYTE_COUNT_MAX: u64 = 1 << 20;
-/// The end of a Parquet file: the footer's length, and a magic number.
-const END_BYTE_COUNT: usize = 8;
-/// A hash as text.
-const SUM_BYTE_COUNT: usize = 64;
+/// The beginning of a folder's name, before the version.
+const FOLDER: &str = "engine=";
 const ENDING: &str = ".parquet";
-const FAILED_ENDING: &str = ".failed";
-const LOG_FAILED: &str = "log";
+/// Digits of hashes in names.
+const LOG_DIGITS: usize = 8;
+const SUM_DIGITS: usize = 24;
+const KEY_DIGITS: usize = 32;
 
-/// The version of the program, in the names of folders and in the hash of each cell. A build of changed sources, or
-/// one outside a repository, is known by its file's size and time.
-pub fn code_version() -> &'static str {
-    static VERSION_OF_CODE: LazyLock<String> = LazyLock::new(|| match COMMIT {
-        Some(commit) if !commit.ends_with("-dirty") => format!("{CODE}{VERSION}-{commit}"),
-        commit => {
-            let file = code_file().and_then(fs::metadata);
-            let built = file.and_then(|file| Ok((file.len(), file.modified()?)));
-            let build = Sums::of(format!("{built:?}").as_bytes());
-            format!("{CODE}{VERSION}-{}-{}", commit.unwrap_or("unknown"), &build[..12])
-        }
-    });
-    &VERSION_OF_CODE
-}
+/// So many cells are written together.
+const SHARD_CELL_COUNT: usize = 2048;
+/// Nor are results kept in memory for longer than this.
+const SHARD_AGE: Duration = Duration::from_secs(20);
+/// Far more than any shard has.
+const SHARD_BYTE_COUNT_MAX: u64 = 1 << 28;
+/// How many shards are kept in memory once they are read.
+const READ_SHARD_COUNT: usize = 16;
+/// When to look again what others have added: after a hundred times as long as looking took, but not sooner than this.
+const LOOK_AGE: Duration = Duration::from_secs(5);
 
 /// Where cells are kept.
-pub struct CellStore(Box<dyn Storage>);
-
-/// The folder of a log's cells. Half of a hash still has no twin.
-fn log_folder(log_sha256: &str) -> String {
-    format!("{}/{}", code_version(), log_sha256.get(..32).unwrap_or(log_sha256))
+pub struct CellStore {
+    storage: Box<dyn Storage>,
+    found: Mutex<Found>,
+    added: Mutex<Added>,
 }
 
-fn hash(inputs: &CellInputs) -> String {
+/// What the storage is known to have.
+#[derive(Default)]
+struct Found {
+    shards: ShardNames,
+    looked: Option<(Instant, Duration)>,
+    /// The last that were needed, latest first.
+    read: VecDeque<(String, Arc<IndexedShard>)>,
+}
+
+/// What has not been written yet.
+struct Added {
+    cells: Vec<KeptCell>,
+    since: Instant,
+}
+
+/// A shard, as its name describes it.
+#[derive(Clone)]
+struct ShardName {
+    name: String,
+    low: u32,
+    high: u32,
+}
+
+/// Many shards, by their lowest logs.
+#[derive(Default)]
+struct ShardNames {
+    shards: Vec<ShardName>,
+    /// The highest log of each shard and all before it.
+    highest: Vec<u32>,
+}
+
+/// A shard with its rows by log.
+struct IndexedShard {
+    shard: Shard,
+    rows: HashMap<String, Vec<usize>>,
+}
+
+/// What is known of a log's cells.
+#[derive(Default)]
+pub struct Known {
+    shards: Vec<(Arc<IndexedShard>, HashMap<String, usize>)>,
+    failures: HashMap<Option<String>, String>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The folder of this version's shards.
+fn folder() -> String {
+    format!("{FOLDER}{ENGINE}")
+}
+
+/// The hash of everything that a cell depends on. Half of a hash still has no twin.
+pub fn cell_key(inputs: &CellInputs) -> String {
     let text = serde_json::to_string(inputs).expect("there are no maps in it");
-    Sums::of(text.as_bytes())[..32].to_owned()
+    Sums::of(text.as_bytes())[..KEY_DIGITS].to_owned()
 }
 
-fn name(inputs: &CellInputs, ending: &str) -> String {
-    format!("{}/{}{ending}", log_folder(&inputs.log_sha256), hash(inputs))
+/// The first digits of a log's hash.
+fn log_number(log_sha256: &str) -> u32 {
+    let digits = log_sha256.get(..LOG_DIGITS).unwrap_or_default();
+    u32::from_str_radix(digits, 16).unwrap_or_default()
 }
 
-fn log_failure_name(log_sha256: &str) -> String {
-    format!("{}/{LOG_FAILED}{FAILED_ENDING}", log_folder(log_sha256))
+impl ShardName {
+    /// Of what is not called like a shard, `None`.
+    fn parse(name: String) -> Option<Self> {
+        let mut parts = name.strip_suffix(ENDING)?.split('-');
+        let (low, high, sum) = (parts.next()?, parts.next()?, parts.next()?);
+        let lengths = [low.len(), high.len(), sum.len()];
+        let is_ours = parts.next().is_none() && lengths == [LOG_DIGITS, LOG_DIGITS, SUM_DIGITS];
+        let number = |digits| u32::from_str_radix(digits, 16).ok();
+        let (low, high) = (number(low)?, number(high)?);
+        is_ours.then_some(ShardName { name, low, high })
+    }
+
+    /// The name of a shard with these cells, sorted by log, and this content.
+    fn of(cells: &[KeptCell], content: &[u8]) -> Option<Self> {
+        let (first, last) = (cells.first()?, cells.last()?);
+        let (low, high) = (log_number(&first.log_sha256), log_number(&last.log_sha256));
+        let sum = &Sums::of(content)[..SUM_DIGITS];
+        let name = format!("{low:0LOG_DIGITS$x}-{high:0LOG_DIGITS$x}-{sum}{ENDING}");
+        Some(ShardName { name, low, high })
+    }
+
+    fn is_intact(&self, content: &[u8]) -> bool {
+        self.name.ends_with(&format!("-{}{ENDING}", &Sums::of(content)[..SUM_DIGITS]))
+    }
 }
 
-fn sum_name(version: &str) -> String {
-    format!("{LOG_SUMS}/{}", &Sums::of(version.as_bytes())[..32])
+impl ShardNames {
+    fn of(mut shards: Vec<ShardName>) -> Self {
+        shards.sort_by(|a, b| a.name.cmp(&b.name));
+        let highest = shards.iter().scan(0, |highest, shard| {
+            *highest = shard.high.max(*highest);
+            Some(*highest)
+        });
+        ShardNames { highest: highest.collect(), shards }
+    }
+
+    /// Those that may have a log.
+    fn with(&self, log: u32) -> impl Iterator<Item = &ShardName> {
+        let before = self.shards.partition_point(|shard| shard.low <= log);
+        let all = (0..before).rev().take_while(move |&index| self.highest[index] >= log);
+        all.map(|index| &self.shards[index]).filter(move |shard| shard.high >= log)
+    }
+
+    fn add(&mut self, shard: ShardName) {
+        self.remove(&shard.name);
+        self.shards.push(shard);
+        *self = Self::of(std::mem::take(&mut self.shards));
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.shards.retain(|other| other.name != name);
+        *self = Self::of(std::mem::take(&mut self.shards));
+    }
+}
+
+impl IndexedShard {
+    fn of(content: Vec<u8>) -> Option<Self> {
+        let shard = Shard::of(content).ok()?;
+        let mut rows: HashMap<String, Vec<usize>> = HashMap::new();
+        for row in 0..shard.row_count() {
+            rows.entry(shard.log_sha256(row)?.to_owned()).or_default().push(row);
+        }
+        Some(IndexedShard { shard, rows })
+    }
 }
 
 impl CellStore {
     /// Makes the store of some storage. A folder is made when a cell is put there.
     pub fn new(storage: Box<dyn Storage>) -> Self {
-        CellStore(storage)
+        let added = Added { cells: Vec::new(), since: Instant::now() };
+        CellStore { storage, found: Mutex::default(), added: Mutex::new(added) }
     }
 
     /// Makes the folder.
@@ -93,250 +191,253 @@ impl CellStore {
     /// # Errors
     /// Fails if it cannot be made, or if the bucket cannot be read.
     pub fn create(&self) -> Result<()> {
-        self.0.create(code_version())
+        self.storage.create(&folder())
     }
 
-    /// Returns what is there of a log.
+    /// Returns what is known of a log's cells. What others have added in the last seconds may be missing.
     ///
     /// # Errors
-    /// Fails if the folder cannot be read.
-    pub fn present(&self, log_sha256: &str) -> Result<Present> {
-        let mut present = Present::default();
-        for Listed { name, byte_count } in self.0.list(&log_folder(log_sha256))? {
-            if let Some(hash) = name.strip_suffix(FAILED_ENDING) {
-                present.failed.insert(hash.to_owned());
-            }
-            // A power cut may leave the name of an empty file.
-            if let Some(hash) = name.strip_suffix(ENDING)
-                && byte_count > (END_BYTE_COUNT + SUM_BYTE_COUNT) as u64
-            {
-                present.cells.insert(hash.to_owned());
-            }
-        }
-        Ok(present)
-    }
-
-    /// Returns cells; `None` for each that is not there. One that is damaged is removed.
-    ///
-    /// # Errors
-    /// Fails if a file cannot be read.
-    pub fn get(&self, inputs: &[CellInputs]) -> Result<Vec<Option<CellResult>>> {
-        let names: Vec<String> = inputs.iter().map(|inputs| name(inputs, ENDING)).collect();
-        let files = self.0.read(&names, FILE_BYTE_COUNT_MAX)?;
-        let mut damaged = Vec::new();
-        let mut results = Vec::with_capacity(files.len());
-        for ((inputs, name), file) in inputs.iter().zip(names).zip(files) {
-            let was_there = file.is_some();
-            let result = file.filter(|bytes| is_intact(bytes)).and_then(of_file);
-            let result = result.filter(|result| result.inputs == *inputs);
-            if was_there && result.is_none() {
-                damaged.push(name);
-            }
-            results.push(result);
-        }
-        if !damaged.is_empty() {
-            say(&format!("idlewise: {} damaged, and removed", counted(damaged.len(), "cell")));
-        }
-        // If that is not allowed, the cell is still missing.
-        let _ = self.0.remove(&damaged);
-        Ok(results)
-    }
-
-    /// Keeps cells. One that is there already has the same bytes.
-    ///
-    /// # Errors
-    /// Fails if the disk is full, or if the bucket does not take them.
-    pub fn put<'a>(&self, results: impl IntoIterator<Item = &'a CellResult>) -> Result<()> {
-        let file = |result: &CellResult| (name(&result.inputs, ENDING), summed(to_file(result)));
-        self.0.write(results.into_iter().map(file).collect())
-    }
-
-    /// Keeps the reasons why cells are missing, as well as possible.
-    pub fn put_failures<'a>(&self, failures: impl IntoIterator<Item = (&'a CellInputs, &'a str)>) {
-        let file =
-            |(inputs, reason): (&CellInputs, &str)| (name(inputs, FAILED_ENDING), reason.into());
-        let _ = self.0.write(failures.into_iter().map(file).collect());
-    }
-
-    /// Keeps the reason why all cells of a log are missing, as well as possible.
-    pub fn put_log_failure(&self, log_sha256: &str, reason: &str) {
-        let _ = self.0.write(vec![(log_failure_name(log_sha256), reason.into())]);
-    }
-
-    /// Forgets the reasons that were `present` why a log, or these cells of it, are missing.
-    pub fn forget_failures<'a>(
-        &self,
-        log_sha256: &str,
-        present: &Present,
-        cells: impl IntoIterator<Item = &'a CellInputs>,
-    ) {
-        let of_cells = cells.into_iter().filter(|inputs| present.failed.contains(&hash(inputs)));
-        let mut names: Vec<String> = of_cells.map(|inputs| name(inputs, FAILED_ENDING)).collect();
-        if present.failed.contains(LOG_FAILED) {
-            names.push(log_failure_name(log_sha256));
-        }
-        let _ = self.0.remove(&names);
-    }
-
-    /// Returns why cells of a log are missing, for each that somebody tried.
-    pub fn failures(&self, present: &Present, inputs: &[CellInputs]) -> Vec<Option<String>> {
-        let read = |names: &[String]| -> Vec<Option<String>> {
-            let files = self.0.read(names, FILE_BYTE_COUNT_MAX).unwrap_or_default();
-            let text = |bytes: Option<Vec<u8>>| String::from_utf8(bytes?).ok();
-            files.into_iter().map(text).chain(std::iter::repeat(None)).take(names.len()).collect()
-        };
-        let has_own = |inputs: &CellInputs| present.failed.contains(&hash(inputs));
-        let own: Vec<String> = inputs
-            .iter()
-            .filter(|inputs| has_own(inputs))
-            .map(|inputs| name(inputs, FAILED_ENDING))
-            .collect();
-        let mut own = read(&own).into_iter();
-        let of_log = match inputs.first() {
-            Some(first) if present.failed.contains(LOG_FAILED) => {
-                read(&[log_failure_name(&first.log_sha256)]).pop().flatten()
-            }
-            _ => None,
-        };
-        let reason = |inputs: &CellInputs| {
-            let own = if has_own(inputs) { own.next().flatten() } else { None };
-            own.or_else(|| of_log.clone())
-        };
-        inputs.iter().map(reason).collect()
-    }
-
-    /// Returns the hash of an object's content, if it has been read before in this version, by what its server says.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be read.
-    pub fn log_sum(&self, version: &str) -> Result<Option<String>> {
-        let sum = self.0.read(&[sum_name(version)], FILE_BYTE_COUNT_MAX)?.pop().flatten();
-        let sum = sum.and_then(|bytes| String::from_utf8(bytes).ok());
-        Ok(sum.filter(|sum| sum.len() == SUM_BYTE_COUNT))
-    }
-
-    /// Keeps the hash of an object's content, as well as possible.
-    pub fn put_log_sum(&self, version: &str, log_sha256: &str) {
-        let _ = self.0.write(vec![(sum_name(version), log_sha256.into())]);
-    }
-
-    /// The folders of versions of the code, with whether it is this one. Other folders are not ours.
-    fn codes(&self) -> Result<Vec<(String, bool)>> {
-        let ours = self.0.folders("")?.into_iter().filter(|name| name.starts_with(CODE));
-        let with_own = |name: String| {
-            let is_own = name == code_version();
-            (name, is_own)
-        };
-        Ok(ours.map(with_own).collect())
-    }
-
-    /// Returns the files of other versions' cells, or with `listed` also those of this version that are not in it; and
-    /// reasons of failures.
-    ///
-    /// # Errors
-    /// Fails if the folder cannot be read.
-    pub fn superfluous(&self, listed: Option<&HashSet<String>>) -> Result<Vec<Listed>> {
-        let mut found = Vec::new();
-        for (code, is_own) in self.codes()? {
-            for file in self.0.walk(&code)? {
-                let last = file.name.rsplit('/').next().unwrap_or_default();
-                let is_cell = last.strip_suffix(ENDING);
-                let is_failure = last.ends_with(FAILED_ENDING);
-                let is_listed =
-                    is_cell.is_some_and(|hash| listed.is_none_or(|it| it.contains(hash)));
-                if is_failure || is_cell.is_some() && !(is_own && is_listed) {
-                    found.push(Listed { name: format!("{code}/{}", file.name), ..file });
+    /// Fails if the storage cannot be read.
+    pub fn of_log(&self, log_sha256: &str) -> Result<Known> {
+        self.look()?;
+        let names: Vec<ShardName> =
+            lock(&self.found).shards.with(log_number(log_sha256)).cloned().collect();
+        let mut known = Known::default();
+        for name in &names {
+            let Some(shard) = self.read(name)? else { continue };
+            let Some(rows) = shard.rows.get(log_sha256) else { continue };
+            let mut results = HashMap::new();
+            for &row in rows {
+                let key = shard.shard.key(row).map(str::to_owned);
+                match (shard.shard.failure(row), key) {
+                    (Some(reason), key) => {
+                        known.failures.insert(key, reason.to_owned());
+                    }
+                    (None, Some(key)) => {
+                        results.insert(key, row);
+                    }
+                    (None, None) => {}
                 }
             }
+            known.shards.push((shard, results));
         }
-        found.sort();
-        Ok(found)
+        Ok(known)
     }
 
-    /// Removes files of [`CellStore::superfluous`], and folders that have become empty.
+    /// Whether all of it can be kept in memory, so that logs can be asked for in any order.
     ///
     /// # Errors
-    /// Fails if a file cannot be removed.
-    pub fn remove(&self, files: &[Listed]) -> Result<()> {
-        let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
-        self.0.remove(&names)?;
-        for (code, _) in self.codes().unwrap_or_default() {
-            for log in self.0.folders(&code).unwrap_or_default() {
-                self.0.remove_empty_folder(&format!("{code}/{log}"));
-            }
-            self.0.remove_empty_folder(&code);
+    /// Fails if the storage cannot be read.
+    pub fn fits_memory(&self) -> Result<bool> {
+        self.look()?;
+        Ok(lock(&self.found).shards.shards.len() <= READ_SHARD_COUNT)
+    }
+
+    /// Lists shards, unless that was done a moment ago.
+    fn look(&self) -> Result<()> {
+        let mut found = lock(&self.found);
+        if found.looked.is_some_and(|(at, took)| at.elapsed() < LOOK_AGE.max(100 * took)) {
+            return Ok(());
         }
+        let begun = Instant::now();
+        let listed = self.storage.list(&folder())?;
+        let shards = listed.into_iter().filter_map(|file| ShardName::parse(file.name));
+        found.shards = ShardNames::of(shards.collect());
+        found.looked = Some((Instant::now(), begun.elapsed()));
         Ok(())
     }
 
-    /// Returns how many cells other versions have here.
-    pub fn other_version_cell_count(&self) -> u64 {
-        let others = self.codes().unwrap_or_default().into_iter().filter(|(_, is_own)| !is_own);
-        let count = |(code, _): (String, bool)| {
-            let files = self.0.walk(&code).unwrap_or_default();
-            files.iter().filter(|file| file.name.ends_with(ENDING)).count() as u64
+    /// Reads a shard; `None` if it is damaged or gone. One that is damaged is removed.
+    fn read(&self, shard: &ShardName) -> Result<Option<Arc<IndexedShard>>> {
+        let is_it = |(name, _): &(String, _)| *name == shard.name;
+        {
+            let read = &mut lock(&self.found).read;
+            if let Some(at) = read.iter().position(is_it) {
+                let hit = read.remove(at);
+                let content = hit.as_ref().map(|(_, content)| Arc::clone(content));
+                read.extend(hit);
+                read.rotate_right(1);
+                return Ok(content);
+            }
+        }
+        let path = format!("{}/{}", folder(), shard.name);
+        let content =
+            self.storage.read(std::slice::from_ref(&path), SHARD_BYTE_COUNT_MAX)?.pop().flatten();
+        let was_there = content.is_some();
+        let content = content.filter(|content| shard.is_intact(content));
+        let indexed = content.and_then(IndexedShard::of).map(Arc::new);
+        let mut found = lock(&self.found);
+        match &indexed {
+            Some(indexed) => {
+                found.read.push_front((shard.name.clone(), Arc::clone(indexed)));
+                found.read.truncate(READ_SHARD_COUNT);
+            }
+            None => found.shards.remove(&shard.name),
+        }
+        if was_there && indexed.is_none() {
+            // If that is not allowed, its cells are still missing.
+            let _ = self.storage.remove(&[path]);
+            say(&format!("idlewise: {} is damaged, and removed", shard.name));
+        }
+        Ok(indexed)
+    }
+
+    /// Keeps what came of cells. It is written when there is enough of it or after some seconds, and by
+    /// [`CellStore::flush`].
+    ///
+    /// # Errors
+    /// Fails if the disk is full, or if the bucket does not take them. They are lost then.
+    pub fn add(&self, cells: impl IntoIterator<Item = KeptCell>) -> Result<()> {
+        let mut added = lock(&self.added);
+        added.cells.extend(cells);
+        if added.cells.len() < SHARD_CELL_COUNT && added.since.elapsed() < SHARD_AGE {
+            return Ok(());
+        }
+        self.write(added)
+    }
+
+    /// Writes what was added. Whoever adds cells has to call it at the end.
+    ///
+    /// # Errors
+    /// Fails as [`CellStore::add`] does.
+    pub fn flush(&self) -> Result<()> {
+        self.write(lock(&self.added))
+    }
+
+    fn write(&self, mut added: MutexGuard<'_, Added>) -> Result<()> {
+        added.since = Instant::now();
+        let mut cells = std::mem::take(&mut added.cells);
+        drop(added);
+        cells.sort_by(|a, b| (&a.log_sha256, &a.key).cmp(&(&b.log_sha256, &b.key)));
+        let content = to_shard(&cells);
+        let Some(shard) = ShardName::of(&cells, &content) else { return Ok(()) };
+        self.storage.write(vec![(format!("{}/{}", folder(), shard.name), content)])?;
+        lock(&self.found).shards.add(shard);
+        Ok(())
+    }
+
+    /// Returns how many files other versions have here.
+    pub fn other_engine_file_count(&self) -> u64 {
+        let folders = self.storage.folders("").unwrap_or_default();
+        let others = folders.iter().filter(|name| name.starts_with(FOLDER) && **name != folder());
+        let is_shard = |file: &Listed| file.name.ends_with(ENDING);
+        let count = |name: &String| {
+            self.storage.list(name).unwrap_or_default().iter().filter(|it| is_shard(it)).count()
         };
-        others.map(count).sum()
+        others.map(count).sum::<usize>() as u64
     }
 }
 
-/// What is there of a log.
-#[derive(Default)]
-pub struct Present {
-    cells: HashSet<String>,
-    /// The cells, or the log, that failed the last time.
-    failed: HashSet<String>,
-}
+impl Known {
+    /// The result of a cell; `None` if it is not there.
+    pub fn result(&self, inputs: &CellInputs) -> Option<CellResult> {
+        let key = cell_key(inputs);
+        let row = |(shard, results): &(Arc<IndexedShard>, HashMap<String, usize>)| {
+            shard.shard.result(*results.get(&key)?, inputs)
+        };
+        self.shards.iter().find_map(row)
+    }
 
-impl Present {
-    /// Returns whether a cell is there.
-    pub fn has(&self, inputs: &CellInputs) -> bool {
-        self.cells.contains(&hash(inputs))
+    /// The keys of all cells that are there.
+    pub fn keys(&self) -> HashSet<&str> {
+        self.shards.iter().flat_map(|(_, results)| results.keys().map(String::as_str)).collect()
+    }
+
+    /// Why a cell, if it is not there, could not be computed. `None` if nobody tried.
+    pub fn failure(&self, key: &str) -> Option<&str> {
+        let own = self.failures.get(&Some(key.to_owned()));
+        own.or_else(|| self.failures.get(&None)).map(String::as_str)
+    }
+
+    /// Whether it is known why this cell, or with `None` all cells of the log, could not be computed.
+    pub fn has_failure(&self, key: Option<&str>, reason: &str) -> bool {
+        self.failures.get(&key.map(str::to_owned)).is_some_and(|known| known == reason)
     }
 }
 
-/// The name of a cell, for [`CellStore::superfluous`].
-pub fn cell_name(inputs: &CellInputs) -> String {
-    hash(inputs)
+/// What came of a cell, to be kept.
+pub fn kept(inputs: CellInputs, outcome: std::result::Result<CellResult, String>) -> KeptCell {
+    KeptCell {
+        key: Some(cell_key(&inputs)),
+        log_sha256: inputs.log_sha256.clone(),
+        outcome: match outcome {
+            Ok(result) => Outcome::Result(result),
+            Err(reason) => Outcome::Failure(Some(inputs), reason),
+        },
+    }
 }
 
-/// Where the footer of a Parquet file begins.
-fn footer_at(bytes: &[u8]) -> Option<usize> {
-    let end = bytes.len().checked_sub(END_BYTE_COUNT)?;
-    let length = u32::from_le_bytes(bytes[end..end + 4].try_into().ok()?);
-    end.checked_sub(usize::try_from(length).ok()?)
-}
-
-/// Puts the hash of everything between the pages and the footer.
-fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
-    let sum = Sums::of(&bytes);
-    let at = footer_at(&bytes).expect("it was written here");
-    bytes.splice(at..at, sum.into_bytes());
-    bytes
-}
-
-fn is_intact(bytes: &[u8]) -> bool {
-    let Some(at) = footer_at(bytes) else { return false };
-    let Some(sum_at) = at.checked_sub(SUM_BYTE_COUNT) else { return false };
-    let content = [&bytes[..sum_at], &bytes[at..]].concat();
-    Sums::of(&content).as_bytes() == &bytes[sum_at..at]
+/// Why no cell of a log could be computed, to be kept.
+pub fn kept_log_failure(log_sha256: &str, reason: &str) -> KeptCell {
+    let outcome = Outcome::Failure(None, reason.to_owned());
+    KeptCell { key: None, log_sha256: log_sha256.to_owned(), outcome }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
+    use crate::storage::Folder;
+
+    fn store(folder: &Path) -> CellStore {
+        CellStore::new(Box::new(Folder(folder.to_owned())))
+    }
+
+    fn failed(log: &str, reason: &str) -> KeptCell {
+        kept_log_failure(log, reason)
+    }
 
     #[test]
-    fn every_changed_byte_is_found() {
-        let bytes = summed(b"PAR1pages and a footer\x08\0\0\0PAR1".to_vec());
-        assert!(is_intact(&bytes));
-        for index in 0..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[index] ^= 1;
-            assert!(!is_intact(&changed), "{index}");
+    fn a_name_says_what_is_in_a_file() {
+        let cells = [failed("0123456789", "x"), failed("fedcba9876", "y")];
+        let name = ShardName::of(&cells, b"content").unwrap();
+        let again = ShardName::parse(name.name.clone()).unwrap();
+        assert_eq!((again.low, again.high), (0x0123_4567, 0xfedc_ba98));
+        assert!(again.is_intact(b"content") && !again.is_intact(b"contenT"));
+        assert!(ShardName::of(&[], b"").is_none());
+        for other in ["a.parquet", "01234567-89abcdef.parquet", "cells.csv", ".parquet"] {
+            assert!(ShardName::parse(other.to_owned()).is_none(), "{other}");
         }
-        for length in 0..bytes.len() {
-            assert!(!is_intact(&bytes[..length]), "{length}");
+    }
+
+    /// As many ranges as there are, whatever they are: those that are found are those that have the log.
+    #[test]
+    fn shards_are_found_by_log() {
+        let shard = |(low, high)| ShardName { name: format!("{low:08x}-{high:08x}"), low, high };
+        let ranges = [(0, 9), (0, 2), (3, 4), (5, 5), (5, 8), (7, 9), (8, 8), (9, u32::MAX)];
+        let mut names = ShardNames::default();
+        ranges.map(shard).into_iter().for_each(|shard| names.add(shard));
+        for log in (0..12).chain([u32::MAX]) {
+            let mut found: Vec<_> = names.with(log).map(|shard| (shard.low, shard.high)).collect();
+            let mut expected = ranges.to_vec();
+            expected.retain(|(low, high)| (low..=high).contains(&&log));
+            expected.sort_unstable();
+            found.sort_unstable();
+            assert_eq!(found, expected, "{log}");
+        }
+    }
+
+    #[test]
+    fn what_is_damaged_is_as_if_it_was_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = store(folder.path());
+        own.add([failed("aaaaaaaaaa", "no such log")]).unwrap();
+        own.flush().unwrap();
+        // Nothing to write.
+        own.flush().unwrap();
+        let known = |log: &str| store(folder.path()).of_log(log).unwrap();
+        assert!(known("aaaaaaaaaa").has_failure(None, "no such log"));
+        assert_eq!(known("aaaaaaaaaa").failure("any"), Some("no such log"));
+        assert_eq!(known("aaaaaaaabb").failure("any"), None, "the same digits");
+        let shards: Vec<_> = fs::read_dir(folder.path().join("engine=1")).unwrap().collect();
+        let [Ok(shard)] = shards.as_slice() else { panic!("{shards:?}") };
+        let whole = fs::read(shard.path()).unwrap();
+        for length in [0, 1, whole.len() / 2, whole.len() - 1] {
+            fs::write(shard.path(), &whole[..length]).unwrap();
+            assert_eq!(known("aaaaaaaaaa").failure("any"), None);
+            assert!(!shard.path().exists(), "{length}");
         }
     }
 }

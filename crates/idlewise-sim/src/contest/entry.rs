@@ -2,17 +2,17 @@
 //! applied later. Only the oracle does, and who is told the price; these have a result for each.
 
 use idlewise_core::STATE_COUNT_MAX;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{Price, Shape};
 use crate::replay::{StateTally, Tally};
 use crate::{CostModel, Machine, RIVALS};
 
 /// Everything that a cell depends on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellInputs {
-    /// The program, by its commit.
-    pub code: String,
+    /// The version of what computes results.
+    pub engine: u32,
     /// The SHA-256 of the log's file.
     pub log_sha256: String,
     /// The machine's id.
@@ -34,7 +34,7 @@ pub struct CellInputs {
 }
 
 /// What came out of a replay.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the columns of the report say what each is")]
 pub struct CellResult {
     pub inputs: CellInputs,
@@ -45,7 +45,6 @@ pub struct CellResult {
     pub decision_count: u64,
     pub too_deep_count: u64,
     pub too_shallow_count: u64,
-    #[serde(default)]
     pub forbidden_count: u64,
     pub delay_p50_ns: Option<u64>,
     pub delay_p90_ns: Option<u64>,
@@ -54,6 +53,7 @@ pub struct CellResult {
     pub delay_max_ns: Option<u64>,
     pub delay_sum_ns: u64,
     pub energy_uj: f64,
+    pub polling_mw: f64,
     pub tick_wake_count: u64,
     pub free_ipi_count: u64,
     pub timer_read_count: u64,
@@ -90,6 +90,7 @@ impl CellResult {
             delay_max_ns: delays.max_ns(),
             delay_sum_ns: delays.sum_ns(),
             energy_uj: costs.energy_uj(tally),
+            polling_mw: Price::FULL.lambda_mw(costs),
             tick_wake_count: tally.tick_wake_count,
             free_ipi_count: tally.free_ipi_count(),
             timer_read_count: tally.timer_read_count,

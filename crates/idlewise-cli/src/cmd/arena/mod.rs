@@ -217,11 +217,14 @@ impl Arena {
         }
         let gap_count = units.iter().map(|unit| unit.named.log.gap_count()).sum();
         let bar = Progress::gaps("replaying", gap_count);
-        let entries: Vec<Vec<Entry>> = units
-            .par_iter()
-            .map(|unit| unit.entries(store.as_ref(), &bar))
-            .collect::<Result<_>>()?;
+        let entries: Result<Vec<Vec<Entry>>> =
+            units.par_iter().map(|unit| unit.entries(store.as_ref(), &bar)).collect();
         drop(bar);
+        // Even if a unit failed.
+        if let Some(store) = &store {
+            store.flush()?;
+        }
+        let entries = entries?;
         let failed: Vec<String> =
             choices.iter().filter(|choice| choice.failure().is_some()).map(Choice::name).collect();
         let mut cells: Vec<Entry> = entries.into_iter().flatten().collect();
@@ -308,7 +311,10 @@ impl Unit<'_> {
         let hash = self.log_hash.unwrap_or_default();
         let asked = &self.cells.cells;
         let mut results: Vec<Option<CellResult>> = match store {
-            Some(store) => store.get(&self.cells.inputs(hash))?,
+            Some(store) => {
+                let known = store.of_log(hash)?;
+                self.cells.inputs(hash).iter().map(|inputs| known.result(inputs)).collect()
+            }
             None => vec![None; asked.len()],
         };
         let missing: Vec<usize> =
@@ -320,7 +326,10 @@ impl Unit<'_> {
             let computed = cells::replay(self.named, hash, &cells, &|done| bar.add(done))?;
             if let Some(store) = store {
                 self.named.must_be_unchanged()?;
-                store.put(computed.iter().flatten())?;
+                let results = computed.iter().flatten();
+                store.add(
+                    results.map(|result| cells::kept(result.inputs.clone(), Ok(result.clone()))),
+                )?;
             }
             for (index, result) in missing.into_iter().zip(computed) {
                 results[index] = result.ok();

@@ -1,18 +1,23 @@
 //! One table of all cells of a sweep.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_report::arena::{standing_table, standings};
 use idlewise_report::cell::collected_table;
-use idlewise_report::{TextStyle, counted};
-use idlewise_sim::contest::Entry;
+use idlewise_report::{ParquetError, ParquetWriter, Table, TextStyle, counted};
+use idlewise_sim::contest::{CellInputs, Entry};
+use idlewise_trace::OutputFile;
 use serde_json::json;
 
 use super::Common;
+use super::logs::PlannedLog;
+use super::plan::Plan;
 use crate::error::{Failure, Result};
 use crate::output;
+use crate::progress::Progress;
 use crate::screen::{self, say};
 
 /// The schema version of `--format json`.
@@ -51,36 +56,50 @@ enum Format {
 }
 
 impl Collect {
-    /// Reads all cells and writes the table. Cells that are missing are left out and counted.
+    /// Reads all cells and writes the table, log by log. Cells that are missing are left out and counted.
     pub fn run(self) -> Result<ExitCode> {
         let plan = self.common.plan()?;
-        let mut rows = Vec::new();
+        let mut to = match self.standings {
+            true => None,
+            false => Some(self.open(&plan)?),
+        };
+        // Whoever wins is said of all.
+        let mut all = Vec::new();
         let mut missing_count = 0;
         let cells = plan.cells();
-        for log in &plan.logs {
-            let sha256 = match log.known_sha256(&plan.store) {
-                Ok(Some(sha256)) => sha256,
-                Ok(None) => {
-                    missing_count += cells.cells.len();
-                    continue;
-                }
-                Err(failure) => {
-                    say(format_args!("idlewise: {}; its cells are left out", failure.text()));
+        let bar = Progress::logs("collecting", plan.logs.len() as u64);
+        for log in self.in_order(&plan)? {
+            bar.add(1);
+            let sha256 = match &log.sha256 {
+                Ok(sha256) => sha256,
+                Err(reason) => {
+                    say(format_args!("idlewise: {reason}; its cells are left out"));
                     missing_count += cells.cells.len();
                     continue;
                 }
             };
-            let results = plan.store.get(&cells.inputs(&sha256))?;
+            let known = plan.store.of_log(sha256)?;
+            let result = |inputs: &CellInputs| known.result(inputs);
+            let results: Vec<_> = cells.inputs(sha256).iter().map(result).collect();
             missing_count += results.iter().filter(|result| result.is_none()).count();
-            rows.extend(cells.entries(&log.name, &results));
+            let entries = cells.entries(&log.name, &results);
+            match &mut to {
+                Some(to) => to.add(entries)?,
+                None => all.extend(entries),
+            }
         }
-        let mut inputs = plan.inputs();
-        inputs.extend(self.common.manifest.clone());
-        self.print(&rows, &inputs)?;
+        bar.finish();
+        match to {
+            Some(to) => to.finish()?,
+            None => {
+                let title = "Regret against the oracle (simulated)";
+                let table = standing_table(title, &standings(&all));
+                write!(screen::stdout(), "{}", table.to_text(&TextStyle::for_stdout()))?;
+            }
+        }
         if missing_count > 0 {
             say(format_args!(
-                "idlewise: {} missing and left out; `idlewise lab sweep` computes what is missing, unless something \
-                 else has its name",
+                "idlewise: {} missing and left out; `idlewise lab sweep` computes what is missing",
                 counted(missing_count, "cell")
             ));
             return Ok(ExitCode::FAILURE);
@@ -88,28 +107,154 @@ impl Collect {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, rows: &[Entry], inputs: &[PathBuf]) -> Result<()> {
-        if self.standings {
-            let table = standing_table("Regret against the oracle (simulated)", &standings(rows));
-            write!(screen::stdout(), "{}", table.to_text(&TextStyle::for_stdout()))?;
-            return Ok(());
+    /// The logs by name, or if they are many in the order in which they are kept, so that each file is read once.
+    fn in_order<'a>(&self, plan: &'a Plan) -> Result<Vec<&'a PlannedLog>> {
+        let mut logs: Vec<&PlannedLog> = plan.logs.iter().collect();
+        if plan.store.fits_memory()? {
+            logs.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.name.cmp(&b.name)));
         }
-        let table = collected_table(rows);
+        Ok(logs)
+    }
+
+    fn open(&self, plan: &Plan) -> Result<Rows> {
         let format = self.format.unwrap_or_else(|| by_ending(&self.output));
-        if format == Format::Parquet && self.output == Path::new(output::STDOUT) {
+        let is_stdout = self.output == Path::new(output::STDOUT);
+        if format == Format::Parquet && is_stdout {
             return Err(Failure::new("Parquet is not text; name a file with -o"));
         }
-        let bytes = match format {
-            Format::Csv => table.to_csv().into_bytes(),
-            Format::Parquet => table.to_parquet(None),
+        let mut inputs = plan.inputs();
+        inputs.extend(self.common.manifest.clone());
+        inputs.extend(self.common.logs.clone());
+        let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+        Rows::new(output::create(&self.output, self.force, &inputs)?, format)
+    }
+}
+
+/// So many rows are written together.
+const ROW_COUNT: usize = 16_384;
+
+/// A table that is written while it is made.
+struct Rows {
+    output: OutputFile,
+    /// Not written yet.
+    entries: Vec<Entry>,
+    form: Form,
+}
+
+/// What has been written.
+enum Form {
+    /// The columns' names, if anything.
+    Csv(BufWriter<File>, bool),
+    /// The beginning, and whether there was a row.
+    Json(BufWriter<File>, bool),
+    Parquet(Pending),
+}
+
+/// A Parquet file, begun with the first rows.
+enum Pending {
+    To(File),
+    Begun(Box<ParquetWriter<File>>),
+    Failed,
+}
+
+impl Rows {
+    fn new(output: OutputFile, format: Format) -> Result<Self> {
+        let fail = |error| cannot_write(&output, error);
+        let file = output.file().try_clone().map_err(fail)?;
+        let form = match format {
+            Format::Csv => Form::Csv(BufWriter::new(file), false),
             Format::Json => {
-                let document = json!({ "schema": SCHEMA, "cells": table });
-                format!("{document:#}\n").into_bytes()
+                let mut file = BufWriter::new(file);
+                write!(file, "{{\n  \"schema\": {SCHEMA},\n  \"cells\": [").map_err(fail)?;
+                Form::Json(file, false)
+            }
+            Format::Parquet => Form::Parquet(Pending::To(file)),
+        };
+        Ok(Rows { output, entries: Vec::new(), form })
+    }
+
+    fn add(&mut self, entries: Vec<Entry>) -> Result<()> {
+        self.entries.extend(entries);
+        match self.entries.len() >= ROW_COUNT {
+            true => self.write(),
+            false => Ok(()),
+        }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let table = collected_table(&std::mem::take(&mut self.entries));
+        let written = match &mut self.form {
+            Form::Csv(file, has_heading) => {
+                let text = table.to_csv();
+                let heading = if *has_heading { text.find('\n').map_or(0, |at| at + 1) } else { 0 };
+                *has_heading = true;
+                file.write_all(&text.as_bytes()[heading..])
+            }
+            Form::Json(file, has_rows) => {
+                let rows = json!(table);
+                rows.as_array().into_iter().flatten().try_for_each(|row| {
+                    let comma = if std::mem::replace(has_rows, true) { "," } else { "" };
+                    write!(file, "{comma}\n    {row}")
+                })
+            }
+            Form::Parquet(pending) => pending.add(&table),
+        };
+        written.map_err(|error| cannot_write(&self.output, error))
+    }
+
+    fn finish(mut self) -> Result<()> {
+        self.write()?;
+        let written = match self.form {
+            Form::Csv(mut file, _) => file.flush(),
+            Form::Json(mut file, has_rows) => {
+                let end = if has_rows { "\n  ]" } else { "]" };
+                write!(file, "{end}\n}}\n").and_then(|()| file.flush())
+            }
+            Form::Parquet(pending) => pending.finish(),
+        };
+        written.map_err(|error| cannot_write(&self.output, error))?;
+        self.output.finish()?;
+        Ok(())
+    }
+}
+
+impl Pending {
+    fn add(&mut self, table: &Table) -> io::Result<()> {
+        let mut writer = match std::mem::replace(self, Pending::Failed) {
+            Pending::To(file) => {
+                Box::new(ParquetWriter::new(file, table, None).map_err(of_parquet)?)
+            }
+            Pending::Begun(writer) => writer,
+            Pending::Failed => {
+                return Err(io::Error::other("an earlier part could not be written"));
             }
         };
-        let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
-        output::write_bytes(output::create(&self.output, self.force, &inputs)?, &bytes)
+        writer.add(table).map_err(of_parquet)?;
+        *self = Pending::Begun(writer);
+        Ok(())
     }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Pending::Begun(writer) => writer.finish().map(drop).map_err(of_parquet),
+            Pending::To(_) | Pending::Failed => Ok(()),
+        }
+    }
+}
+
+/// The cause, such as a full disk, without what the library says of it.
+fn of_parquet(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(cause) => match cause.downcast::<io::Error>() {
+            Ok(cause) => *cause,
+            Err(cause) => io::Error::other(cause.to_string()),
+        },
+        error => io::Error::other(error.to_string()),
+    }
+}
+
+fn cannot_write(output: &OutputFile, error: io::Error) -> Failure {
+    Failure::new(format_args!("{}: {error}", screen::name(output.path())))
 }
 
 fn by_ending(path: &Path) -> Format {

@@ -140,8 +140,12 @@ pub struct FoundLog {
 
 /// What to sweep.
 pub struct Manifest {
-    /// The logs, files or URLs, sorted by path; none: the bundled ones.
-    pub logs: Vec<FoundLog>,
+    /// Names, folders and patterns of logs; none: the bundled ones.
+    log_names: Vec<String>,
+    /// What they are relative to.
+    folder: PathBuf,
+    /// The manifest's own name, for messages.
+    name: String,
     /// Ids or files; none: the usual ones.
     pub machines: Vec<String>,
     pub governors: GovernorArguments,
@@ -152,23 +156,31 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Reads a manifest and finds its files.
+    /// Reads a manifest.
     ///
     /// # Errors
-    /// Fails with the line of a fault and the nearest valid name, or if a pattern matches no file.
+    /// Fails with the line of a fault and the nearest valid name.
     pub fn read(path: &Path) -> Result<Self> {
         let text = match url_of(path) {
             Some(url) => remote_text(url)?,
             None => read_text_at_most(path, BYTE_COUNT_MAX)?,
         };
         let folder = path.parent().unwrap_or(Path::new(""));
-        Self::parse(&text, folder).map_err(|(line, fault)| {
-            let name = screen::name(path);
-            match line {
-                Some(line) => Failure::new(format_args!("{name}:{line}: {fault}")),
-                None => Failure::new(format_args!("{name}: {fault}")),
-            }
-        })
+        let name = screen::name(path);
+        let parsed = Self::parse(&text, folder).map_err(|(line, fault)| match line {
+            Some(line) => Failure::new(format_args!("{name}:{line}: {fault}")),
+            None => Failure::new(format_args!("{name}: {fault}")),
+        })?;
+        Ok(Manifest { name, ..parsed })
+    }
+
+    /// Finds the logs, files or URLs, sorted by path; none: the bundled ones.
+    ///
+    /// # Errors
+    /// Fails if a folder or a pattern has no log.
+    pub fn logs(&self) -> Result<Vec<FoundLog>> {
+        let Manifest { log_names, folder, name, .. } = self;
+        logs(log_names, folder).map_err(|fault| Failure::new(format_args!("{name}: {fault}")))
     }
 
     fn parse(text: &str, folder: &Path) -> Result<Self, (Option<usize>, String)> {
@@ -269,7 +281,9 @@ impl Manifest {
             return Err(plain(format!("{url}: {fault}")));
         }
         Ok(Manifest {
-            logs: logs(&written.logs.0, folder).map_err(plain)?,
+            log_names: written.logs.0,
+            folder: folder.to_owned(),
+            name: String::new(),
             machines: distinct(machines),
             governors: GovernorArguments::of_files(distinct(governors)),
             settings: settings(
@@ -380,7 +394,7 @@ fn remote_logs(url: &str) -> Result<Vec<FoundLog>, String> {
         let options =
             glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
         let folder = Remote::open(root).map_err(said)?;
-        let names = folder.walk("").map_err(said)?.into_iter().map(|file| file.name);
+        let names = folder.walk().map_err(said)?.into_iter().map(|file| file.name);
         let matching = names.filter(|name| pattern.matches_with(name, options));
         found.extend(matching.map(|name| searched(folder.url_below(&name))));
         if found.is_empty() {
@@ -455,7 +469,9 @@ mod tests {
     use super::*;
 
     fn fault(text: &str) -> (Option<usize>, String) {
-        Manifest::parse(text, Path::new("/none")).err().expect("a fault")
+        let parsed = Manifest::parse(text, Path::new("/none"));
+        let found = parsed.and_then(|it| logs(&it.log_names, &it.folder).map_err(|it| (None, it)));
+        found.expect_err("a fault")
     }
 
     #[test]
@@ -519,7 +535,7 @@ mod tests {
         let one = parse(
             "logs = \"x.parquet\"\nmachines = \"spr\"\nhz = 250\nlambda = 1\nshape = \"flat\"\nlatency_limit_us = 5\ntick_work_ns = 7",
         );
-        assert_eq!((one.logs.len(), one.machines.as_slice()), (1, &["spr".to_owned()][..]));
+        assert_eq!((one.log_names.len(), one.machines.as_slice()), (1, &["spr".to_owned()][..]));
         assert_eq!(
             (one.lambdas.as_slice(), one.shapes.as_slice()),
             (&[Price::FULL][..], &[Shape::Flat][..])
@@ -544,8 +560,8 @@ mod tests {
         assert_eq!(fault("logs = \"\"").1, "logs: an empty name");
     }
 
-    fn paths(manifest: &Manifest) -> Vec<&Path> {
-        manifest.logs.iter().map(|log| log.path.as_path()).collect()
+    fn paths(manifest: &Manifest) -> Vec<PathBuf> {
+        manifest.logs().unwrap().into_iter().map(|log| log.path).collect()
     }
 
     #[test]

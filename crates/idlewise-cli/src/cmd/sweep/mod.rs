@@ -3,18 +3,18 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `manifest.rs` | [`Manifest`]: the TOML file that says what to sweep |
+//! | `logs.rs` | its logs: found, hashed, opened; `sweep plan`, which lists them in a table |
 //! | `plan.rs` | [`Plan`]: the manifest with everything found and compiled; its cells |
 //! | `run.rs` | computes what is missing |
 //! | `status.rs` | says what is there, what is missing, and why |
 //! | `collect.rs` | one table of all cells |
-//! | `prune.rs` | removes cells that nobody needs |
 //!
 //! `cells/` has what a cell is and where it is kept.
 
 mod collect;
+mod logs;
 mod manifest;
 mod plan;
-mod prune;
 mod run;
 mod status;
 
@@ -38,8 +38,9 @@ Examples:
   # Compute what is missing; after ctrl-c, or with another governor in the manifest, the same again
   idlewise lab sweep sweep.toml
 
-  # A part of it, for an array job of Slurm or the matrix of a CI
-  idlewise lab sweep sweep.toml --shard $((SLURM_ARRAY_TASK_ID + 1))/16
+  # Parts of it, for an array job of Slurm or the matrix of a CI: look for the logs once
+  idlewise lab sweep plan sweep.toml -o logs.parquet
+  idlewise lab sweep sweep.toml --logs logs.parquet --shard $((SLURM_ARRAY_TASK_ID + 1))/16
 
   # Cells in a bucket, which many machines fill together
   idlewise lab sweep sweep.toml --store s3://bucket/cells
@@ -53,10 +54,10 @@ Exit status: 0; 1 if cells failed (status: or are missing); 2 on bad input.";
 
 /// Replay many logs on many machines, and keep each result
 ///
-/// The manifest names logs, machines, governors, HZ and prices of delay. Each combination is a cell, and each cell's
-/// result a file, named by the hash of everything that it depends on: the contents of the log, of the machine and of a
-/// governor's file, the settings, and the version of idlewise. A cell that is there is not computed again, so a sweep
-/// goes on where it was interrupted, several can share a folder, and another governor costs only its own cells.
+/// The manifest names logs, machines, governors, HZ and prices of delay. Each combination is a cell. Results are rows of
+/// Parquet files, which DuckDB, Polars and Spark read, and each has the hash of everything that it depends on: the contents
+/// of the log, of the machine and of a governor's file, and the settings. A cell that is there is not computed again, so a
+/// sweep goes on where it was interrupted, several can share a folder, and another governor costs only its own cells.
 /// Logs and results may be in buckets (s3://, gs://, az://), if idlewise was built with them. docs/sweep.md explains how,
 /// the manifest and credentials.
 #[derive(clap::Args)]
@@ -65,7 +66,7 @@ Exit status: 0; 1 if cells failed (status: or are missing); 2 on bad input.";
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     override_usage = "idlewise lab sweep [OPTIONS] <MANIFEST>\n       \
-                      idlewise lab sweep status|collect|prune [OPTIONS] <MANIFEST>"
+                      idlewise lab sweep plan|status|collect [OPTIONS] <MANIFEST>"
 )]
 pub struct Sweep {
     #[command(subcommand)]
@@ -77,12 +78,11 @@ pub struct Sweep {
 
 #[derive(clap::Subcommand)]
 enum Action {
+    Plan(logs::PlanLogs),
     /// Say how many cells are there, missing or failed, and why
     Status(status::Status),
     /// Make one table of all cells, or print who wins
     Collect(collect::Collect),
-    /// Remove cells of other versions of idlewise, or cells that the manifest does not name
-    Prune(prune::Prune),
 }
 
 /// What all of them need.
@@ -95,12 +95,20 @@ struct Common {
     /// Keep cells in this folder or bucket (s3://, gs://, az://) instead of the manifest's
     #[arg(long, value_name = "DIR|URL")]
     store: Option<PathBuf>,
+
+    /// Take the logs from this table, which `idlewise lab sweep plan` has made, instead of looking for the manifest's
+    #[arg(long, value_name = "FILE|URL")]
+    logs: Option<PathBuf>,
 }
 
 impl Common {
     fn plan(&self) -> Result<plan::Plan> {
         let path = self.manifest.as_deref().expect("required unless there is a subcommand");
-        plan::Plan::new(manifest::Manifest::read(path)?, self.store.as_deref())
+        plan::Plan::new(
+            manifest::Manifest::read(path)?,
+            self.logs.as_deref(),
+            self.store.as_deref(),
+        )
     }
 }
 
@@ -108,9 +116,9 @@ impl Sweep {
     /// Computes what is missing, or what the subcommand says.
     pub fn run(self) -> Result<ExitCode> {
         match self.action {
+            Some(Action::Plan(logs)) => logs.run(),
             Some(Action::Status(status)) => status.run(),
             Some(Action::Collect(collect)) => collect.run(),
-            Some(Action::Prune(prune)) => prune.run(),
             None => self.run.run(),
         }
     }

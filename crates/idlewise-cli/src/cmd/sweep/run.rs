@@ -2,11 +2,13 @@
 //!
 //! A unit is a part of a log's cells, small enough that its lanes take little memory. Workers take units in the
 //! order of the logs, so few logs are open at once; those that work on one log share it, and each keeps its log for its
-//! next unit. A unit is replayed in one pass, on the worker's own thread, and its cells are written together: to a
-//! bucket many at once.
+//! next unit. A unit is replayed in one pass, on the worker's own thread. What comes out is kept in the store together with
+//! that of other units.
+//!
+//! Each process begins somewhere else and goes round. So of two that work on the same, each finds what the other has done.
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -14,17 +16,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
+use idlewise_report::cell::{KeptCell, Outcome};
 use idlewise_report::counted;
 use idlewise_sim::contest::CellInputs;
 use rayon::ThreadPoolBuilder;
 use serde_json::json;
 
-use super::plan::{Content, LANE_COUNT_MAX, Plan, PlannedLog, described};
+use super::logs::{OpenedLog, PlannedLog, Unreadable};
+use super::plan::{LANE_COUNT_MAX, Plan, described};
 use super::status::{FailedCell, Summary, failure_lines};
 use super::{Common, SCHEMA};
-use crate::cells::{self, Cell, CellStore, code_version};
+use crate::cells::{self, Cell, ENGINE, cell_key, kept, kept_log_failure};
 use crate::error::{Failure, Result};
-use crate::input::NamedLog;
 use crate::progress::Progress;
 use crate::screen;
 
@@ -73,17 +76,9 @@ struct Unit {
 /// A log that workers share while one of them has it.
 #[derive(Default)]
 struct SharedLog {
+    opened: Weak<OpenedLog>,
     /// What went wrong once will go wrong again.
-    state: Mutex<LogState>,
-}
-
-#[derive(Default)]
-struct LogState {
-    content: Option<Result<Content, String>>,
-    /// What was read to know the hash, until it is opened.
-    file: Option<File>,
-    opened: Weak<NamedLog>,
-    unreadable: Option<String>,
+    unreadable: Option<Unreadable>,
 }
 
 /// What has been done.
@@ -113,8 +108,9 @@ impl Run {
             plan: &plan,
             cells: &of_log.cells,
             units: &units,
-            logs: plan.logs.iter().map(|_| SharedLog::default()).collect(),
+            logs: plan.logs.iter().map(|_| Mutex::default()).collect(),
             next: AtomicUsize::new(0),
+            first: RandomState::new().build_hasher().finish() as usize % units.len().max(1),
             done: Mutex::default(),
             bar: &bar,
         };
@@ -131,7 +127,9 @@ impl Run {
             sweep.work();
         });
         bar.finish();
-        let done = sweep.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let flushed = plan.store.flush();
+        let mut done = sweep.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.fatal = done.fatal.or(flushed.err());
         if let Some(fatal) = done.fatal {
             return Err(fatal.with("what was computed until then is kept; run the sweep again"));
         }
@@ -145,28 +143,27 @@ impl Run {
             starts
                 .map(move |from| Unit { log, cells: from..(from + LANE_COUNT_MAX).min(cell_count) })
         };
+        let count = plan.unit_count(cell_count);
+        let from =
+            |index: usize| (count as u128 * index as u128 / self.shard.count as u128) as usize;
+        let part = from(self.shard.index)..from(self.shard.index + 1);
         let all = (0..plan.logs.len()).flat_map(of_log);
-        all.skip(self.shard.index).step_by(self.shard.count).collect()
+        all.skip(part.start).take(part.len()).collect()
     }
 
     fn print(&self, plan: &Plan, cell_count: usize, mut done: Done) -> Result<ExitCode> {
         done.failed.sort();
-        // Many parts of one sweep need not all count what may be millions.
-        let other_count = match self.shard.count {
-            1 => plan.store.other_version_cell_count(),
-            _ => 0,
-        };
         let mut out = screen::stdout();
         if self.json {
             let document = Summary {
-                code: code_version(),
+                engine: ENGINE,
                 cell_count,
                 unit_count: plan.unit_count(plan.cells().cells.len()),
                 present_count: done.present_count,
                 computed_count: done.computed_count,
                 failed_count: done.failed.len(),
                 missing_count: 0,
-                other_version_cell_count: other_count,
+                other_engine_file_count: None,
                 failures: &done.failed,
             };
             out.json(SCHEMA, &json!(document))?;
@@ -179,13 +176,6 @@ impl Run {
                 done.computed_count,
                 done.failed.len()
             )?;
-            if other_count > 0 {
-                writeln!(
-                    out,
-                    "{} of other versions of idlewise not used; `idlewise lab sweep prune` removes them",
-                    counted(other_count, "cell")
-                )?;
-            }
             for line in failure_lines(&done.failed) {
                 writeln!(out, "{line}")?;
             }
@@ -199,8 +189,10 @@ struct Sweeping<'a> {
     plan: &'a Plan,
     cells: &'a [Cell<'a>],
     units: &'a [Unit],
-    logs: Vec<SharedLog>,
+    logs: Vec<Mutex<SharedLog>>,
     next: AtomicUsize,
+    /// Where this process begins.
+    first: usize,
     done: Mutex<Done>,
     bar: &'a Progress,
 }
@@ -214,7 +206,12 @@ impl Sweeping<'_> {
         };
         let mut held = None;
         // Relaxed is enough: a unit is nothing but its number.
-        while let Some(unit) = self.units.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            if index >= self.units.len() {
+                return;
+            }
+            let unit = &self.units[(self.first + index) % self.units.len()];
             if lock(&self.done).fatal.is_some() {
                 return;
             }
@@ -226,24 +223,25 @@ impl Sweeping<'_> {
     }
 
     /// Computes what is missing of a unit. `held` is the worker's log.
-    fn unit(&self, unit: &Unit, held: &mut Option<Arc<NamedLog>>) -> Result<()> {
+    fn unit(&self, unit: &Unit, held: &mut Option<Arc<OpenedLog>>) -> Result<()> {
         let planned = &self.plan.logs[unit.log];
-        let shared = &self.logs[unit.log];
         let store = &self.plan.store;
         let of_unit = &self.cells[unit.cells.clone()];
-        let content = match content(planned, shared, store) {
-            Ok(content) => content,
+        let sha256 = match &planned.sha256 {
+            Ok(sha256) => sha256,
             Err(reason) => {
-                self.fail_all(planned, of_unit, &reason);
+                self.fail_all(planned, of_unit, reason);
                 return Ok(());
             }
         };
-        let sha256 = &content.sha256;
-        let present = store.present(sha256)?;
+        let known = store.of_log(sha256)?;
+        let present = known.keys();
         // Two governors of the manifest may be the same, by two names.
         let mut seen = HashSet::new();
-        let mut is_missing =
-            |inputs: &CellInputs| !present.has(inputs) && seen.insert(cells::cell_name(inputs));
+        let mut is_missing = |inputs: &CellInputs| {
+            let key = cell_key(inputs);
+            !present.contains(key.as_str()) && seen.insert(key)
+        };
         let (missing, inputs): (Vec<&Cell<'_>>, Vec<CellInputs>) = of_unit
             .iter()
             .map(|cell| (cell, cell.inputs(sha256)))
@@ -251,53 +249,53 @@ impl Sweeping<'_> {
             .unzip();
         lock(&self.done).present_count += of_unit.len() - missing.len();
         if missing.is_empty() {
-            lock(&shared.state).file = None;
             return Ok(());
         }
-        // Of the log as a whole. If its file has changed, that is the reason, and not one for the content that had this hash.
+        // Of the log as a whole.
         let fail = |reason: String| {
-            let reason = match planned.must_have(&content) {
-                Ok(()) => {
-                    store.put_log_failure(sha256, &reason);
-                    reason
-                }
-                Err(changed) => changed.text(),
-            };
+            let is_new = !known.has_failure(None, &reason);
             self.fail_all(planned, missing.iter().copied(), &reason);
+            store.add(is_new.then(|| kept_log_failure(sha256, &reason)))
         };
-        let log = match opened(planned, shared, &content) {
+        let log = match opened(planned, &self.logs[unit.log]) {
             Ok(log) => held.insert(log),
-            Err(reason) => {
-                fail(reason);
+            Err(Unreadable { reason, is_of_content: true }) => return fail(reason),
+            Err(Unreadable { reason, .. }) => {
+                self.fail_all(planned, missing, &reason);
                 return Ok(());
             }
         };
         // Each cell has its own failure, whatever happens in others, so that it does not depend on their order.
         let cells: Vec<Cell<'_>> = missing.iter().map(|cell| cell.anew()).collect();
         let cells: Vec<&Cell<'_>> = cells.iter().collect();
-        let replayed = cells::replay(log, sha256, &cells, &|_| {});
-        let results = match replayed.and_then(|it| planned.must_have(&content).map(|()| it)) {
+        let replayed = cells::replay(&log.log, sha256, &cells, &|_| {});
+        // If its file has changed, that is the reason, and nothing is kept under the hash that it had.
+        if let Err(changed) = log.must_be_unchanged() {
+            self.fail_all(planned, missing, &changed.text());
+            return Ok(());
+        }
+        let results = match replayed {
             Ok(results) => results,
-            Err(failure) => {
-                fail(failure.text());
-                return Ok(());
-            }
+            Err(failure) => return fail(failure.text()),
         };
-        store.put(results.iter().flatten())?;
-        let computed = inputs.iter().zip(&results).filter(|(_, result)| result.is_ok());
-        store.forget_failures(sha256, &present, computed.map(|(inputs, _)| inputs));
-        let failures = inputs.iter().zip(&results);
-        let failures =
-            failures.filter_map(|(inputs, result)| Some((inputs, result.as_ref().err()?.as_str())));
-        store.put_failures(failures);
         let failed = missing.iter().zip(&results).filter_map(|(cell, result)| {
             let reason = result.as_ref().err()?.clone();
-            Some(FailedCell { cell: described(&planned.name, cell), reason })
+            Some(FailedCell {
+                cell: described(&planned.name, cell),
+                log: planned.name.clone(),
+                reason,
+            })
         });
         let mut done = lock(&self.done);
         done.computed_count += results.iter().flatten().count();
         done.failed.extend(failed);
-        Ok(())
+        drop(done);
+        let outcomes = inputs.into_iter().zip(results).map(|(inputs, result)| kept(inputs, result));
+        let is_news = |cell: &KeptCell| match &cell.outcome {
+            Outcome::Result(_) => true,
+            Outcome::Failure(_, reason) => !known.has_failure(cell.key.as_deref(), reason),
+        };
+        store.add(outcomes.filter(is_news))
     }
 
     fn fail_all<'p>(
@@ -308,49 +306,29 @@ impl Sweeping<'_> {
     ) {
         let failed = cells.into_iter().map(|cell| FailedCell {
             cell: described(&planned.name, cell.borrow()),
+            log: planned.name.clone(),
             reason: reason.to_owned(),
         });
         lock(&self.done).failed.extend(failed);
     }
 }
 
-/// The content of a log's file, read once.
-fn content(planned: &PlannedLog, shared: &SharedLog, store: &CellStore) -> Result<Content, String> {
-    let mut state = lock(&shared.state);
-    if let Some(known) = &state.content {
-        return known.clone();
-    }
-    let content = match planned.fetch(store) {
-        Ok(fetched) => {
-            state.file = fetched.file;
-            Ok(fetched.content)
-        }
-        Err(failure) => Err(failure.text()),
-    };
-    state.content.insert(content).clone()
-}
-
 /// The log, opened unless another worker has it.
-fn opened(
-    planned: &PlannedLog,
-    shared: &SharedLog,
-    content: &Content,
-) -> Result<Arc<NamedLog>, String> {
-    let mut state = lock(&shared.state);
-    if let Some(reason) = &state.unreadable {
-        return Err(reason.clone());
+fn opened(planned: &PlannedLog, shared: &Mutex<SharedLog>) -> Result<Arc<OpenedLog>, Unreadable> {
+    let mut shared = lock(shared);
+    if let Some(unreadable) = &shared.unreadable {
+        return Err(unreadable.clone());
     }
-    if let Some(log) = state.opened.upgrade() {
+    if let Some(log) = shared.opened.upgrade() {
         return Ok(log);
     }
-    let file = state.file.take();
-    match planned.open(file, content) {
+    match planned.open() {
         Ok(log) => {
             let log = Arc::new(log);
-            state.opened = Arc::downgrade(&log);
+            shared.opened = Arc::downgrade(&log);
             Ok(log)
         }
-        Err(failure) => Err(state.unreadable.insert(failure.text()).clone()),
+        Err(unreadable) => Err(shared.unreadable.insert(unreadable).clone()),
     }
 }
 
@@ -374,27 +352,28 @@ mod tests {
         let text = "logs = [\"log\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\nlambda = [1]\n";
         fs::write(folder.path().join("sweep.toml"), text).unwrap();
         let manifest = Manifest::read(&folder.path().join("sweep.toml")).unwrap();
-        let plan = Plan::new(manifest, None).unwrap();
+        let plan = Plan::new(manifest, None, None).unwrap();
         let of_log = plan.cells();
         let bar = Progress::cells("sweeping", 2);
         let sweep = Sweeping {
             plan: &plan,
             cells: &of_log.cells,
             units: &[],
-            logs: vec![SharedLog::default()],
+            logs: vec![Mutex::default()],
             next: AtomicUsize::new(0),
+            first: 0,
             done: Mutex::default(),
             bar: &bar,
         };
-        let content = content(&plan.logs[0], &sweep.logs[0], &plan.store).unwrap();
         change(&path);
         sweep.unit(&Unit { log: 0, cells: 0..2 }, &mut None).unwrap();
-        let inputs: Vec<CellInputs> = of_log.inputs(&content.sha256);
-        let kept = plan.store.get(&inputs).unwrap().iter().flatten().count();
-        let present = plan.store.present(&content.sha256).unwrap();
+        plan.store.flush().unwrap();
+        let sha256 = plan.logs[0].sha256.as_ref().unwrap();
+        let known = plan.store.of_log(sha256).unwrap();
+        let inputs: Vec<CellInputs> = of_log.inputs(sha256);
         // A reason for this hash would be wrong too.
-        assert!(plan.store.failures(&present, &inputs).iter().all(Option::is_none));
-        (sweep.done.into_inner().unwrap(), kept)
+        assert!(inputs.iter().all(|inputs| known.failure(&cell_key(inputs)).is_none()));
+        (sweep.done.into_inner().unwrap(), known.keys().len())
     }
 
     #[test]
@@ -429,8 +408,11 @@ mod tests {
                 let (done, kept) = swept_while(log, change);
                 assert_eq!((done.computed_count, kept), (0, 0), "{log}, change {number}");
                 let reasons: Vec<&str> = done.failed.iter().map(|it| it.reason.as_str()).collect();
-                let is_it =
-                    |it: &&str| it.ends_with("it changed while it was in use; run this again");
+                // As long as its hash is not taken again, nobody knows that it is another one.
+                let is_it = |it: &&str| {
+                    it.contains("it has changed since it was hashed; run this again")
+                        || it.ends_with("No such file or directory (os error 2)")
+                };
                 assert!(reasons.len() == 2 && reasons.iter().all(is_it), "{log}: {reasons:?}");
             }
         }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::plan::described;
 use super::{Common, SCHEMA};
-use crate::cells::code_version;
+use crate::cells::{ENGINE, cell_key};
 use crate::error::Result;
 use crate::screen;
 
@@ -31,21 +31,25 @@ pub struct Status {
 pub struct FailedCell {
     /// Governor, log and machine.
     pub cell: String,
+    /// The log's name.
+    pub log: String,
     pub reason: String,
 }
 
 /// What `--json` prints of a sweep, when it has run and later.
 #[derive(Debug, Serialize)]
 pub struct Summary<'a> {
-    /// The version of the code that computes cells.
-    pub code: &'a str,
+    /// The version of what computes cells.
+    pub engine: u32,
     pub cell_count: usize,
     pub unit_count: usize,
     pub present_count: usize,
     pub computed_count: usize,
     pub failed_count: usize,
     pub missing_count: usize,
-    pub other_version_cell_count: u64,
+    /// Files with cells of other versions, if somebody has looked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_engine_file_count: Option<u64>,
     pub failures: &'a [FailedCell],
 }
 
@@ -74,7 +78,7 @@ pub fn failure_lines(failed: &[FailedCell]) -> Vec<String> {
 }
 
 impl Status {
-    /// Looks at the store, without opening logs: only their hashes are needed. Logs in buckets are not even read.
+    /// Looks at the store, without opening logs: only their hashes are needed.
     pub fn run(self) -> Result<ExitCode> {
         let plan = self.common.plan()?;
         let cells = plan.cells();
@@ -83,62 +87,58 @@ impl Status {
         let (mut present_count, mut missing_count) = (0, 0);
         let mut failed = Vec::new();
         for log in &plan.logs {
-            let sha256 = match log.known_sha256(&plan.store) {
-                Ok(Some(sha256)) => sha256,
-                // Nobody has read it yet, as far as the store knows.
-                Ok(None) => {
-                    missing_count += of_log.len();
-                    continue;
-                }
-                Err(failure) => {
-                    let reason = failure.text();
-                    failed.extend(of_log.iter().map(|cell| FailedCell {
-                        cell: described(&log.name, cell),
-                        reason: reason.clone(),
-                    }));
+            let mut fail = |cell, reason: &str| {
+                let cell = described(&log.name, cell);
+                failed.push(FailedCell { cell, log: log.name.clone(), reason: reason.to_owned() });
+            };
+            let sha256 = match &log.sha256 {
+                Ok(sha256) => sha256,
+                Err(reason) => {
+                    of_log.iter().for_each(|cell| fail(cell, reason));
                     continue;
                 }
             };
-            let present = plan.store.present(&sha256)?;
-            let inputs = cells.inputs(&sha256);
-            let reasons = plan.store.failures(&present, &inputs);
-            for ((cell, inputs), reason) in of_log.iter().zip(&inputs).zip(reasons) {
-                if present.has(inputs) {
-                    present_count += 1;
-                    continue;
-                }
-                match reason {
-                    Some(reason) => {
-                        failed.push(FailedCell { cell: described(&log.name, cell), reason });
-                    }
+            let known = plan.store.of_log(sha256)?;
+            let present = known.keys();
+            for cell in of_log {
+                let key = cell_key(&cell.inputs(sha256));
+                match known.failure(&key) {
+                    _ if present.contains(key.as_str()) => present_count += 1,
+                    Some(reason) => fail(cell, reason),
                     None => missing_count += 1,
                 }
             }
         }
         failed.sort();
-        let other_count = plan.store.other_version_cell_count();
+        let other_count = plan.store.other_engine_file_count();
         let mut out = screen::stdout();
         if self.json {
             let document = Summary {
-                code: code_version(),
+                engine: ENGINE,
                 cell_count,
                 unit_count: plan.unit_count(of_log.len()),
                 present_count,
                 computed_count: 0,
                 failed_count: failed.len(),
                 missing_count,
-                other_version_cell_count: other_count,
+                other_engine_file_count: Some(other_count),
                 failures: &failed,
             };
             out.json(SCHEMA, &json!(document))?;
         } else {
             writeln!(
                 out,
-                "{}: {present_count} are there, {missing_count} missing, {} failed; {other_count} of other versions \
-                 of idlewise",
+                "{}: {present_count} are there, {missing_count} missing, {} failed",
                 counted(cell_count, "cell"),
                 failed.len()
             )?;
+            if other_count > 0 {
+                let files = counted(usize::try_from(other_count).unwrap_or(usize::MAX), "file");
+                writeln!(
+                    out,
+                    "{files} of other engines than {ENGINE} not used; remove their folders, engine=..., if nobody needs them"
+                )?;
+            }
             for line in failure_lines(&failed) {
                 writeln!(out, "{line}")?;
             }
