@@ -337,7 +337,8 @@ static __always_inline void end_gap(struct hazard *hazard, u64 gap_ns, u64 survi
 		u64 survived = lanes_below(bin % LANE_COUNT), ended = is_event ? ~survived : 0;
 		u64 word = belief->words[last];
 		u64 rise = part_of(LANES * ALL - word, step->shift, step->round, step->kept);
-		u64 fall = part_of(word, step->shift, step->round, step->kept);
+		/* No share becomes 0: that would hide what is known of gaps that last longer. */
+		u64 fall = part_of(word - LANES, step->shift, step->round, step->kept);
 
 		belief->words[last] = word + (rise & survived) - (fall & ended);
 		belief->counts[last] += belief->counts[last] < STEADY_COUNT;

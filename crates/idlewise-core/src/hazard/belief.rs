@@ -96,10 +96,11 @@ impl Step {
         word + self.part(LANES * ALL - word)
     }
 
-    /// Moves the lanes in `survived` towards 1 and those in `ended` towards 0.
+    /// Moves the lanes in `survived` towards 1 and those in `ended` towards the least share, 1 of [`ALL`]. A share of 0
+    /// would hide from a gap that lasts beyond it what is known of such gaps.
     #[inline(always)]
     pub(super) fn ended(self, word: u64, survived: u64, ended: u64) -> u64 {
-        word + (self.part(LANES * ALL - word) & survived) - (self.part(word) & ended)
+        word + (self.part(LANES * ALL - word) & survived) - (self.part(word - LANES) & ended)
     }
 }
 
@@ -127,7 +128,7 @@ mod tests {
                 *expected = if lane < survived {
                     *expected + step(ALL - *expected)
                 } else {
-                    *expected - step(*expected)
+                    *expected - step(*expected - 1)
                 };
                 assert_eq!(share(word, lane), *expected);
             }

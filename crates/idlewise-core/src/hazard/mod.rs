@@ -26,7 +26,8 @@
 //! 2. Each gap moves the shares of the words that it reached: towards 1 in the bins that it survived, towards 0
 //!    from its last bin on. The first gap moves a word halfway, later ones by a quarter, an eighth and so on, to
 //!    a 32nd. A word that is seldom reached keeps its few observations for long. After some thousand short gaps
-//!    it still knows what happens to a gap that has become long. That decides what to do at a tick.
+//!    it still knows what happens to a gap that has become long. That decides what to do at a tick. No share
+//!    becomes 0, but at least 1 in 32767: behind a share of 0 nothing would be known.
 //! 3. The four lanes of a word move together, in a few operations on 64 bits, and most gaps reach few words.
 //! 4. A word that was never reached after a gap of this size has the shares of the size that reached it last.
 //!    Without any history each bin loses 15 %: a gap of any order of magnitude is possible. The cheapest plan is
@@ -453,6 +454,34 @@ mod tests {
         context.now_ns = now_ns;
         let decision = governor.select(&context, &mut Device::default());
         assert_eq!(decision, Decision { state: 2, stop_tick: false });
+    }
+
+    /// Gaps of 2 us, and a long one now and then. However many short ones come between, a gap that outlasts them is not
+    /// left in a shallow state without the tick.
+    #[test]
+    fn short_gaps_do_not_hide_what_is_known_of_long_ones() {
+        let states = spr();
+        let mut now_ns = 0;
+        let far = Context::new(&states, timer(FAR_AWAY_NS));
+        let mut governor = Hazard::new(Lambda::QUARTER);
+        for turn in 0..20_000 {
+            let gap_ns = if turn % 1_000 == 0 { 300_000_000 } else { 2_000 };
+            stay(&mut governor, &far, &mut now_ns, gap_ns);
+        }
+        // The tick comes soon, and the CPU is idle again at once.
+        let timers = SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: 100_000 };
+        let mut device = Device::default();
+        let mut context = Context::new(&states, timers);
+        context.now_ns = now_ns;
+        let Decision { state: entered, stop_tick } = governor.select(&context, &mut device);
+        assert_eq!((entered, stop_tick), (1, false));
+        device.last_residency_ns = 100_000;
+        context.now_ns += device.last_residency_ns;
+        let now_ns = context.now_ns;
+        let outcome = Outcome { entered, is_overruled: false, got_tick: true, now_ns };
+        governor.reflect(&outcome, &mut device);
+        let decision = governor.select(&context, &mut device);
+        assert_eq!(decision, Decision { state: 3, stop_tick: true });
     }
 
     /// Gaps of these lengths, with the tick on. Returns how often the timer was asked for, and the last decision.
