@@ -459,7 +459,7 @@ hazard-tables: toolchain ## the tables of docs/hazard.md, from recordings and fr
 	'recordings/made-with/* traces/b-redis.parquet traces/e-hackbench.parquet traces/s-softirq500.parquet' \
 	'target/generated/simple/*' 'target/generated/other/*'; do echo "== $$logs"; \
 	"$${CARGO_TARGET_DIR:-target}/release/idlewise" replay --rank $$logs --governor menu --governor menu-7.2 --governor teo \
-	--governor hazard --governor hazard:lambda=0.25; done
+	--governor hazard --governor hazard:lambda=0.25 --machine spr,icx,milan,genoa,skx,skl-client; done
 
 .PHONY: hazard-limits
 hazard-limits: toolchain ## whether a latency limit tells our own governor the price of delay, as a table

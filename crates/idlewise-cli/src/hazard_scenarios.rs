@@ -239,6 +239,29 @@ fn bursts_of_intercepts_do_not_spoil_the_gaps_between() {
 }
 
 /// arm64 machines with one state, which does not poll.
+/// Mostly gaps of one short length, and seldom a long one: a gap that outlasts the short ones is a long one. It once stayed in
+/// C1 without the tick, at up to twelve times the cost of teo.
+#[test]
+fn rare_long_gaps_reach_deep_states_after_thousands_of_short_ones() {
+    let machine = Machine::new(&SPR);
+    for (short_ns, long_ns) in [(2 * US, 300 * MS), (US, 5_000 * MS), (50 * US, 60_000 * MS)] {
+        let mut gaps = Gaps::new(11);
+        for _ in 0..20_000 {
+            let event_ns = if gaps.below(1_000) == 0 { long_ns } else { short_ns };
+            gaps.push(event_ns, 100_000 * MS, true);
+        }
+        for lambda in [0.0, 0.25, 1.0] {
+            let [hazard, menu, teo] = machine.regrets(lambda, &gaps.gaps);
+            println!(
+                "rare gaps of {} ms among {} us, λ = {lambda}: regret {hazard:.1} %, menu {menu:.1}, teo {teo:.1}",
+                long_ns / MS,
+                short_ns / US
+            );
+            assert!(hazard <= menu.min(teo) + 10.0, "{short_ns} {lambda}: {hazard} {menu} {teo}");
+        }
+    }
+}
+
 #[test]
 fn a_single_state_leaves_the_tick_stopped_in_long_gaps() {
     let machine = Machine::new(&[(1, 1, 0.36)]);
