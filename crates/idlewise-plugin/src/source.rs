@@ -72,9 +72,11 @@ impl GovernorSource {
         }
     }
 
-    /// Returns whether a name is that of a governor's file or folder. A folder is named with a slash.
+    /// Returns whether a name is that of a governor's file or folder. A folder is named with a slash. One in what a
+    /// governor is told, such as `hazard:lambda=1/4`, is none.
     pub fn is_path(name: &str) -> bool {
-        name.contains('/') || name.ends_with(".c") || name.ends_with(".so")
+        let is_told = name.contains(":lambda=") && !name.ends_with('/');
+        name.contains('/') && !is_told || name.ends_with(".c") || name.ends_with(".so")
     }
 
     /// The file as named, or else in the kernel source's folder of governors.

@@ -250,3 +250,12 @@ fn every_governor_that_asks_another_passes_on_its_forecast() {
         assert!(block.contains(".forecast_ns()"), "{}: impl{head}", path.display());
     }
 }
+
+/// It had been taken for a path.
+#[test]
+fn a_price_that_is_no_number_is_said_to_be_none() {
+    let output = idlewise(&["replay", "traces/a-idle.parquet", "--governor", "hazard:lambda=1/4"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("lambda") && !message.contains(".c"), "{message}");
+}
