@@ -298,10 +298,6 @@ fn results_do_not_depend_on_parts_workers_or_order() {
     assert_eq!(computed, 8 * 3 * 12, "parts do not overlap");
     let table = |store: &str| place.text(&["collect", "--store", store]);
     assert_eq!(table(whole), table(parts));
-    // The same cells in one file are the same file.
-    let again = place.path("again");
-    place.counts(&["--store", again.to_str().unwrap(), "--jobs", "3"]);
-    assert_eq!(place.content("whole"), place.content("again"));
     // Two at once, into one folder.
     let manifest = place.path("sweep.toml");
     let both = place.path("both");

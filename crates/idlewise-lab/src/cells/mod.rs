@@ -18,7 +18,7 @@ use std::slice::from_ref;
 use idlewise_sim::CostModel;
 use idlewise_sim::contest::{CellInputs, CellResult, Entry, Price, Seat, Shape, run};
 
-pub use store::{CellStore, Known, cell_key, kept, kept_log_failure};
+pub use store::{CellStore, Known, SHARD_CELL_COUNT, Sink, cell_key, kept, kept_log_failure};
 
 use crate::error::Result;
 use crate::input::NamedLog;

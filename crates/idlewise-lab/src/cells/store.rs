@@ -31,7 +31,9 @@ const SUM_DIGITS: usize = 24;
 const KEY_DIGITS: usize = 32;
 
 /// So many cells are written together.
-const SHARD_CELL_COUNT: usize = 2048;
+pub const SHARD_CELL_COUNT: usize = 2048;
+/// Fewer wait for others.
+const SHARD_CELL_COUNT_MIN: usize = 256;
 /// Nor are results kept in memory for longer than this.
 const SHARD_AGE: Duration = Duration::from_secs(20);
 /// Far more than any shard has.
@@ -39,13 +41,21 @@ const SHARD_BYTE_COUNT_MAX: u64 = 1 << 28;
 /// How many shards are kept in memory once they are read.
 const READ_SHARD_COUNT: usize = 16;
 /// When to look again what others have added: after a hundred times as long as looking took, but not sooner than this.
-const LOOK_AGE: Duration = Duration::from_secs(5);
+const LOOK_AGE: Duration = Duration::from_millis(300);
 
 /// Where cells are kept.
 pub struct CellStore {
     storage: Box<dyn Storage>,
     found: Mutex<Found>,
-    added: Mutex<Added>,
+    /// What nobody has written yet.
+    added: Mutex<Vec<KeptCell>>,
+}
+
+/// What a worker adds: logs that follow each other, so that its files have few.
+pub struct Sink<'a> {
+    store: &'a CellStore,
+    cells: Vec<KeptCell>,
+    since: Instant,
 }
 
 /// What the storage is known to have.
@@ -55,12 +65,6 @@ struct Found {
     looked: Option<(Instant, Duration)>,
     /// The last that were needed, latest first.
     read: VecDeque<(String, Arc<IndexedShard>)>,
-}
-
-/// What has not been written yet.
-struct Added {
-    cells: Vec<KeptCell>,
-    since: Instant,
 }
 
 /// A shard, as its name describes it.
@@ -182,8 +186,7 @@ impl IndexedShard {
 impl CellStore {
     /// Makes the store of some storage. A folder is made when a cell is put there.
     pub fn new(storage: Box<dyn Storage>) -> Self {
-        let added = Added { cells: Vec::new(), since: Instant::now() };
-        CellStore { storage, found: Mutex::default(), added: Mutex::new(added) }
+        CellStore { storage, found: Mutex::default(), added: Mutex::default() }
     }
 
     /// Makes the folder.
@@ -282,18 +285,24 @@ impl CellStore {
         Ok(indexed)
     }
 
-    /// Keeps what came of cells. It is written when there is enough of it or after some seconds, and by
-    /// [`CellStore::flush`].
+    /// Begins to add cells.
+    pub fn sink(&self) -> Sink<'_> {
+        Sink { store: self, cells: Vec::new(), since: Instant::now() }
+    }
+
+    /// Keeps what came of cells, when there is enough of it.
     ///
     /// # Errors
     /// Fails if the disk is full, or if the bucket does not take them. They are lost then.
     pub fn add(&self, cells: impl IntoIterator<Item = KeptCell>) -> Result<()> {
         let mut added = lock(&self.added);
-        added.cells.extend(cells);
-        if added.cells.len() < SHARD_CELL_COUNT && added.since.elapsed() < SHARD_AGE {
+        added.extend(cells);
+        if added.len() < SHARD_CELL_COUNT {
             return Ok(());
         }
-        self.write(added)
+        let cells = std::mem::take(&mut *added);
+        drop(added);
+        self.write(cells)
     }
 
     /// Writes what was added. Whoever adds cells has to call it at the end.
@@ -301,13 +310,11 @@ impl CellStore {
     /// # Errors
     /// Fails as [`CellStore::add`] does.
     pub fn flush(&self) -> Result<()> {
-        self.write(lock(&self.added))
+        let cells = std::mem::take(&mut *lock(&self.added));
+        self.write(cells)
     }
 
-    fn write(&self, mut added: MutexGuard<'_, Added>) -> Result<()> {
-        added.since = Instant::now();
-        let mut cells = std::mem::take(&mut added.cells);
-        drop(added);
+    fn write(&self, mut cells: Vec<KeptCell>) -> Result<()> {
         cells.sort_by(|a, b| (&a.log_sha256, &a.key).cmp(&(&b.log_sha256, &b.key)));
         let content = to_shard(&cells);
         let Some(shard) = ShardName::of(&cells, &content) else { return Ok(()) };
@@ -325,6 +332,39 @@ impl CellStore {
             self.storage.list(name).unwrap_or_default().iter().filter(|it| is_shard(it)).count()
         };
         others.map(count).sum::<usize>() as u64
+    }
+}
+
+impl Sink<'_> {
+    /// Keeps what came of cells. Nothing stays in memory for long.
+    ///
+    /// # Errors
+    /// Fails as [`CellStore::add`] does.
+    pub fn add(&mut self, cells: impl IntoIterator<Item = KeptCell>) -> Result<()> {
+        self.cells.extend(cells);
+        let is_due = self.since.elapsed() >= SHARD_AGE || self.cells.len() >= 2 * SHARD_CELL_COUNT;
+        if is_due { self.write() } else { Ok(()) }
+    }
+
+    /// Writes what there is, unless it is little: what comes next are other logs.
+    ///
+    /// # Errors
+    /// Fails as [`CellStore::add`] does.
+    pub fn end_of_block(&mut self) -> Result<()> {
+        if self.cells.len() >= SHARD_CELL_COUNT_MIN { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.since = Instant::now();
+        self.store.write(std::mem::take(&mut self.cells))
+    }
+
+    /// Leaves what is left to the store, which writes it with that of others.
+    ///
+    /// # Errors
+    /// Fails as [`CellStore::add`] does.
+    pub fn finish(self) -> Result<()> {
+        self.store.add(self.cells)
     }
 }
 

@@ -1,16 +1,17 @@
 //! Computes the cells that are missing.
 //!
-//! A unit is a part of a log's cells, small enough that its lanes take little memory. Workers take units in the
-//! order of the logs, so few logs are open at once; those that work on one log share it, and each keeps its log for its
-//! next unit. A unit is replayed in one pass, on the worker's own thread. What comes out is kept in the store together with
-//! that of other units.
+//! A unit is a part of a log's cells, small enough that its lanes take little memory. It is replayed in one pass, on the
+//! worker's own thread. Workers take blocks of units, logs that follow each other, and keep what comes out in one file, so
+//! whoever looks for a log has few files to read. Those that work on one log share it, and each keeps its log for its next
+//! unit.
 //!
-//! Each process begins somewhere else and goes round. So of two that work on the same, each finds what the other has done.
+//! Each process takes the blocks in an order of its own. So of two that work on the same, each finds what the other has done.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,7 +27,7 @@ use super::logs::{OpenedLog, PlannedLog, Unreadable};
 use super::plan::{LANE_COUNT_MAX, Plan, described};
 use super::status::{FailedCell, Summary, failure_lines};
 use super::{Common, SCHEMA};
-use crate::cells::{self, Cell, ENGINE, cell_key, kept, kept_log_failure};
+use crate::cells::{self, Cell, ENGINE, SHARD_CELL_COUNT, Sink, cell_key, kept, kept_log_failure};
 use crate::error::{Failure, Result};
 use crate::progress::Progress;
 use crate::screen;
@@ -67,10 +68,31 @@ fn parse_shard(text: &str) -> Result<Shard, String> {
     }
 }
 
+/// Blocks that each worker has to take, if there is enough to do.
+const BLOCKS_PER_JOB: usize = 4;
+
 /// Some cells of a log.
 struct Unit {
     log: usize,
-    cells: std::ops::Range<usize>,
+    cells: Range<usize>,
+}
+
+/// Divides units into blocks, each of as many cells as a file has, but so many that all workers are busy to the end.
+fn blocks(units: &[Unit], cell_count: usize, job_count: usize) -> Vec<Range<usize>> {
+    let of_block = (cell_count / (BLOCKS_PER_JOB * job_count)).min(SHARD_CELL_COUNT);
+    let mut blocks = Vec::new();
+    let (mut from, mut count) = (0, 0);
+    for (index, unit) in units.iter().enumerate() {
+        count += unit.cells.len();
+        if count >= of_block || index + 1 == units.len() {
+            blocks.push(from..index + 1);
+            (from, count) = (index + 1, 0);
+        }
+    }
+    // Whatever the order, as long as it is another one in each process.
+    let order = RandomState::new();
+    blocks.sort_by_cached_key(|block| order.hash_one(block.start));
+    blocks
 }
 
 /// A log that workers share while one of them has it.
@@ -102,7 +124,9 @@ impl Run {
         plan.store.create()?;
         let of_log = plan.cells();
         let units = self.units(&plan, of_log.cells.len());
-        let cell_count = units.iter().map(|unit| unit.cells.len()).sum();
+        let cell_count: usize = units.iter().map(|unit| unit.cells.len()).sum();
+        let wish = self.jobs.or_else(|| thread::available_parallelism().ok());
+        let job_count = wish.map_or(1, NonZeroUsize::get).min(units.len()).max(1);
         let bar = Progress::cells("sweeping", cell_count as u64);
         let sweep = Sweeping {
             plan: &plan,
@@ -110,12 +134,10 @@ impl Run {
             units: &units,
             logs: plan.logs.iter().map(|_| Mutex::default()).collect(),
             next: AtomicUsize::new(0),
-            first: RandomState::new().build_hasher().finish() as usize % units.len().max(1),
+            blocks: blocks(&units, cell_count, job_count),
             done: Mutex::default(),
             bar: &bar,
         };
-        let wish = self.jobs.or_else(|| thread::available_parallelism().ok());
-        let job_count = wish.map_or(1, NonZeroUsize::get).min(units.len()).max(1);
         thread::scope(|scope| {
             // This thread is a worker too, so a limit on threads costs speed only.
             for _ in 1..job_count {
@@ -191,39 +213,48 @@ struct Sweeping<'a> {
     units: &'a [Unit],
     logs: Vec<Mutex<SharedLog>>,
     next: AtomicUsize,
-    /// Where this process begins.
-    first: usize,
+    /// Ranges of units, in this process's order.
+    blocks: Vec<Range<usize>>,
     done: Mutex<Done>,
     bar: &'a Progress,
 }
 
 impl Sweeping<'_> {
-    /// Takes units until none is left.
+    /// Takes blocks until none is left.
     fn work(&self) {
         // So that a replay stays on this thread, and a worker's memory is that of one unit.
         let Ok(pool) = ThreadPoolBuilder::new().num_threads(1).use_current_thread().build() else {
             return;
         };
+        let mut sink = self.plan.store.sink();
         let mut held = None;
-        // Relaxed is enough: a unit is nothing but its number.
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            if index >= self.units.len() {
-                return;
-            }
-            let unit = &self.units[(self.first + index) % self.units.len()];
-            if lock(&self.done).fatal.is_some() {
-                return;
-            }
-            if let Err(failure) = pool.install(|| self.unit(unit, &mut held)) {
+        let fail = |outcome: Result<()>| {
+            if let Err(failure) = outcome {
                 lock(&self.done).fatal.get_or_insert(failure);
             }
-            self.bar.add(unit.cells.len() as u64);
+        };
+        // Relaxed is enough: a block is nothing but its number.
+        'blocks: while let Some(block) = self.blocks.get(self.next.fetch_add(1, Ordering::Relaxed))
+        {
+            for unit in &self.units[block.clone()] {
+                if lock(&self.done).fatal.is_some() {
+                    break 'blocks;
+                }
+                fail(pool.install(|| self.unit(unit, &mut held, &mut sink)));
+                self.bar.add(unit.cells.len() as u64);
+            }
+            fail(sink.end_of_block());
         }
+        fail(sink.finish());
     }
 
     /// Computes what is missing of a unit. `held` is the worker's log.
-    fn unit(&self, unit: &Unit, held: &mut Option<Arc<OpenedLog>>) -> Result<()> {
+    fn unit(
+        &self,
+        unit: &Unit,
+        held: &mut Option<Arc<OpenedLog>>,
+        sink: &mut Sink<'_>,
+    ) -> Result<()> {
         let planned = &self.plan.logs[unit.log];
         let store = &self.plan.store;
         let of_unit = &self.cells[unit.cells.clone()];
@@ -252,10 +283,10 @@ impl Sweeping<'_> {
             return Ok(());
         }
         // Of the log as a whole.
-        let fail = |reason: String| {
+        let mut fail = |reason: String| {
             let is_new = !known.has_failure(None, &reason);
             self.fail_all(planned, missing.iter().copied(), &reason);
-            store.add(is_new.then(|| kept_log_failure(sha256, &reason)))
+            sink.add(is_new.then(|| kept_log_failure(sha256, &reason)))
         };
         let log = match opened(planned, &self.logs[unit.log]) {
             Ok(log) => held.insert(log),
@@ -295,7 +326,7 @@ impl Sweeping<'_> {
             Outcome::Result(_) => true,
             Outcome::Failure(_, reason) => !known.has_failure(cell.key.as_deref(), reason),
         };
-        store.add(outcomes.filter(is_news))
+        sink.add(outcomes.filter(is_news))
     }
 
     fn fail_all<'p>(
@@ -361,13 +392,14 @@ mod tests {
             units: &[],
             logs: vec![Mutex::default()],
             next: AtomicUsize::new(0),
-            first: 0,
+            blocks: Vec::new(),
             done: Mutex::default(),
             bar: &bar,
         };
         change(&path);
-        sweep.unit(&Unit { log: 0, cells: 0..2 }, &mut None).unwrap();
-        plan.store.flush().unwrap();
+        let mut sink = plan.store.sink();
+        sweep.unit(&Unit { log: 0, cells: 0..2 }, &mut None, &mut sink).unwrap();
+        sink.finish().and_then(|()| plan.store.flush()).unwrap();
         let sha256 = plan.logs[0].sha256.as_ref().unwrap();
         let known = plan.store.of_log(sha256).unwrap();
         let inputs: Vec<CellInputs> = of_log.inputs(sha256);
@@ -415,6 +447,22 @@ mod tests {
                 };
                 assert!(reasons.len() == 2 && reasons.iter().all(is_it), "{log}: {reasons:?}");
             }
+        }
+    }
+
+    #[test]
+    fn blocks_have_all_units_once_and_are_no_larger_than_a_file() {
+        for (log_count, of_log, jobs) in
+            [(1, 10, 8), (1000, 8, 2), (7, 2000, 4), (3, 256, 1), (0, 0, 1)]
+        {
+            let unit = |log| Unit { log, cells: 0..of_log };
+            let units: Vec<Unit> = (0..log_count).map(unit).collect();
+            let mut found = blocks(&units, log_count * of_log, jobs);
+            assert!(found.len() >= units.len().min(BLOCKS_PER_JOB * jobs), "{found:?}");
+            assert!(found.iter().all(|block| (block.len() - 1) * of_log < SHARD_CELL_COUNT));
+            found.sort_by_key(|block| block.start);
+            let all: Vec<usize> = found.into_iter().flatten().collect();
+            assert_eq!(all, (0..log_count).collect::<Vec<_>>());
         }
     }
 
