@@ -242,7 +242,7 @@ impl Pending {
     }
 }
 
-/// The cause, such as a full disk, without what the library says of it.
+/// Only the cause, such as a full disk.
 fn of_parquet(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(cause) => match cause.downcast::<io::Error>() {

@@ -2,7 +2,7 @@
 //!
 //! A unit is a part of a log's cells, small enough that its lanes take little memory. It is replayed in one pass, on the
 //! worker's own thread. Workers take blocks of units, logs that follow each other, and keep what comes out in one file, so
-//! whoever looks for a log has few files to read. Those that work on one log share it, and each keeps its log for its next
+//! few files have to be read for a log. Those that work on one log share it, and each keeps its log for its next
 //! unit.
 //!
 //! Each process takes the blocks in an order of its own. So of two that work on the same, each finds what the other has done.
