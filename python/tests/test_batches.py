@@ -97,6 +97,8 @@ def query() -> str:
 
 def test_data_engines_say_what_collect_says(tmp_path: pathlib.Path) -> None:
     planned(tmp_path, *LOGS)
+    with (tmp_path / "sweep.toml").open("a") as manifest:
+        manifest.write("latency_limit_us = [3, 500]\n")
     idlewise.sweep(tmp_path / "sweep.toml")
     idlewise.command("lab", "sweep", "collect", tmp_path / "sweep.toml", "-o", tmp_path / "all.parquet")
     collected = pl.read_parquet(tmp_path / "all.parquet").filter(pl.col("shape") == "default")
@@ -107,14 +109,15 @@ def test_data_engines_say_what_collect_says(tmp_path: pathlib.Path) -> None:
 
         def key(row: dict[str, Any]) -> tuple[str, ...]:
             governor = str(row["governor"]).partition(":")[0]
-            return str(row["log"]), str(row["machine"]), str(float(row["lambda"])), name.get(governor, governor)
+            place = (str(row["log"]), str(row["machine"]), str(row["latency_limit_us"]))
+            return *place, str(float(row["lambda"])), name.get(governor, governor)
 
         return {key(row): (row["cost_uj"], row[regret]) for row in rows}
 
     expected = by_cell(collected, "regret_ratio")
-    assert len(expected) == 3 * 2 * 3 * 3
+    assert len(expected) == 3 * 2 * 2 * 3 * 3
     means: dict[tuple[str, str], list[float]] = {}
-    for (_, _, price, governor), (_, regret) in expected.items():
+    for (*_, price, governor), (_, regret) in expected.items():
         means.setdefault((governor, price), []).append(regret)
     connection = duckdb.connect()
     connection.sql(f"SET file_search_path = '{tmp_path}'")
@@ -126,16 +129,21 @@ def test_data_engines_say_what_collect_says(tmp_path: pathlib.Path) -> None:
     for place, regrets in means.items():
         assert found_means[place] == pytest.approx(sum(regrets) / len(regrets), rel=1e-9, abs=1e-12), place
 
+    # pyarrow reads the store as a folder.
+    dataset: Any = importlib.import_module("pyarrow.dataset")
+    whole = dataset.dataset(tmp_path / "cells", partitioning="hive").to_table()
+    assert set(whole["engine"].to_pylist()) == {1} and len(whole) == 3 * 2 * 2 * (2 + 3 + 2 * 3)
+
     # Polars, lazily.
     cells = pl.scan_parquet(tmp_path / "cells/engine=1/*.parquet").filter(pl.col("failure").is_null()).unique("cell")
     cost = pl.col("energy_uj") + pl.col("lambda") * pl.col("polling_mw") * pl.col("delay_sum_ns") / 1e6
-    inputs = ["log_sha256", "machine_sha256", "hz", "tick_work_ns"]
+    inputs = ["log_sha256", "machine_sha256", "hz", "tick_work_ns", "latency_limit_us"]
     oracle = cells.filter((pl.col("governor") == "oracle") & (pl.col("shape") == "default"))
     oracle = oracle.with_columns(least_uj=cost).select(*inputs, "lambda", "least_uj")
     menu = cells.filter(pl.col("governor") == "menu-6.12").drop("lambda").join(oracle, on=inputs)
     logs = pl.scan_parquet(tmp_path / "logs.parquet").select("log", "log_sha256")
     frame = menu.with_columns(cost_uj=cost).with_columns(regret=pl.col("cost_uj") / pl.col("least_uj") - 1)
     found = by_cell(frame.join(logs, on="log_sha256").collect(), "regret")
-    assert len(found) == 3 * 2 * 3
+    assert len(found) == 3 * 2 * 2 * 3
     for cell, figures in found.items():
         assert figures == pytest.approx(expected[cell], rel=1e-9, abs=1e-12), cell

@@ -279,8 +279,6 @@ pub fn shard_columns() -> Vec<Column<KeptCell>> {
             .means("The shape of the powers that the oracle or a rival knows; absent for governors."),
         C::number("lambda", "λ", input!(|inputs| inputs.priced.as_ref().map(|&(_, lambda)| lambda)))
             .means("The price of delay that the oracle or a rival knows, in times the power of polling; absent for governors."),
-        C::count("engine", "engine", input!(|inputs| u64::from(inputs.engine)))
-            .means("The version of what computes results."),
         C::text(FAILURE, "failure", |row| match &row.outcome {
             Outcome::Result(_) => Value::Absent,
             Outcome::Failure(_, reason) => reason.as_str().into(),

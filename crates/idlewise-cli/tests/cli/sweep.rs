@@ -169,6 +169,14 @@ fn a_governor_counts_once_by_whatever_name() {
     // The three governors and the oracle.
     assert_eq!(place.counts(&[]), [0, 4, 0]);
     assert_eq!(place.text(&["collect"]).lines().count(), 1 + 3);
+    // Told each price, hazard is another than at the price that is its default.
+    place.write(
+        "logs = [\"LOGS/a-idle.parquet\"]\nmachines = [\"spr\"]\nlambda = [0, 1, -0.0]\n\
+         governors = [\"hazard\", \"hazard:lambda=0.25\"]\n",
+    );
+    // The oracle at 0, and hazard told 0 and 1.
+    assert_eq!(place.counts(&[])[1], 3);
+    assert_eq!(place.text(&["collect"]).lines().count(), 1 + 2 * 2);
 }
 
 /// Patterns find what sweeps wrote. What is named is tried all the same.
@@ -199,7 +207,14 @@ fn collect_does_not_replace_what_the_sweep_reads() {
     fs::write(place.path("g.c"), KERNEL_STYLE.replace("DEFECT;", "")).unwrap();
     for name in ["a.parquet", "m.toml", "g.c", "sweep.toml"] {
         let before = fs::read(place.path(name)).unwrap();
-        let output = place.run(&["collect", "--force", "-o", place.path(name).to_str().unwrap()]);
+        let output = place.run(&[
+            "collect",
+            "--force",
+            "--format",
+            "csv",
+            "-o",
+            place.path(name).to_str().unwrap(),
+        ]);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{name}: {message}");
         assert!(message.contains("also read by this command"), "{name}: {message}");
@@ -369,6 +384,17 @@ fn parts_take_the_logs_from_a_table() {
         [12, 0, 0]
     );
     assert_eq!(place.counts(&["--store", &store_of(&place)]), [12, 4, 0]);
+    // Twice the same table is once its logs, and one in another packing says so.
+    let twice = place.path("twice.parquet");
+    let rows = idlewise_report::logs::of_file(fs::read(table).unwrap()).unwrap();
+    fs::write(&twice, idlewise_report::logs::to_file(&[&rows[..], &rows].concat())).unwrap();
+    assert_eq!(place.sweep(&["status", "--logs", twice.to_str().unwrap()]).1["cell_count"], 12);
+    // A folder that is not there is no log that cannot be read.
+    fs::rename(place.path("logs"), place.path("away")).unwrap();
+    let output = place.run(&["plan", "-o", table]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("logs: logs/: no such folder"));
+    fs::rename(place.path("away"), place.path("logs")).unwrap();
     // A table is not written over something else, and nothing else is a table.
     let logs = fs::read(place.path("logs/a.parquet")).unwrap();
     for file in ["logs/a.parquet", "sweep.toml"] {
@@ -472,6 +498,8 @@ fn a_table_is_csv_json_or_parquet() {
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
     let output = idlewise(&[&collect[..], &["-o", &file]].concat());
     assert!(String::from_utf8(output.stderr).unwrap().contains("--force"));
+    let output = idlewise(&[&collect[..], &["-o", &path("table.xlsx")]].concat());
+    assert!(String::from_utf8(output.stderr).unwrap().contains("name the form with --format"));
     let output = idlewise(&[&collect[..], &["--format", "parquet"]].concat());
     assert!(String::from_utf8(output.stderr).unwrap().contains("name a file with -o"));
 }

@@ -278,9 +278,11 @@ impl CellStore {
             None => found.shards.remove(&shard.name),
         }
         if was_there && indexed.is_none() {
-            // If that is not allowed, its cells are still missing.
-            let _ = self.storage.remove(&[path]);
-            say(&format!("idlewise: {} is damaged, and removed", shard.name));
+            let removed = match self.storage.remove(&[path]) {
+                Ok(()) => "and removed",
+                Err(_) => "and cannot be removed; its cells count as missing",
+            };
+            say(&format!("idlewise: {} is damaged, {removed}", shard.name));
         }
         Ok(indexed)
     }

@@ -99,7 +99,7 @@ impl Collect {
         }
         if missing_count > 0 {
             say(format_args!(
-                "idlewise: {} missing and left out; `idlewise lab sweep` computes what is missing",
+                "idlewise: {} missing and left out; `idlewise lab sweep` computes what is missing, and `status` says what failed",
                 counted(missing_count, "cell")
             ));
             return Ok(ExitCode::FAILURE);
@@ -117,7 +117,10 @@ impl Collect {
     }
 
     fn open(&self, plan: &Plan) -> Result<Rows> {
-        let format = self.format.unwrap_or_else(|| by_ending(&self.output));
+        let format = match self.format {
+            Some(format) => format,
+            None => by_ending(&self.output)?,
+        };
         let is_stdout = self.output == Path::new(output::STDOUT);
         if format == Format::Parquet && is_stdout {
             return Err(Failure::new("Parquet is not text; name a file with -o"));
@@ -257,10 +260,15 @@ fn cannot_write(output: &OutputFile, error: io::Error) -> Failure {
     Failure::new(format_args!("{}: {error}", screen::name(output.path())))
 }
 
-fn by_ending(path: &Path) -> Format {
-    match path.extension().and_then(|ending| ending.to_str()) {
-        Some("parquet") => Format::Parquet,
-        Some("json") => Format::Json,
-        _ => Format::Csv,
+fn by_ending(path: &Path) -> Result<Format> {
+    let ending = path.extension().map(|it| it.to_string_lossy().to_ascii_lowercase());
+    match ending.as_deref() {
+        Some("parquet") => Ok(Format::Parquet),
+        Some("json") => Ok(Format::Json),
+        Some("csv") | None => Ok(Format::Csv),
+        Some(_) => Err(Failure::new(format_args!(
+            "{}: it ends in none of .csv, .json and .parquet; name the form with --format",
+            screen::name(path)
+        ))),
     }
 }

@@ -253,20 +253,19 @@ fn without_results(found: &[FoundLog], store: &Path) -> Vec<PathBuf> {
 }
 
 /// The logs without those whose file has the content of an earlier one, which would count twice. Says which are left out.
-fn without_copies(logs: Vec<PlannedLog>) -> Vec<PlannedLog> {
-    let mut first: HashMap<String, PathBuf> = HashMap::new();
+pub fn without_copies(logs: Vec<PlannedLog>) -> Vec<PlannedLog> {
+    let mut first: HashMap<String, String> = HashMap::new();
     let mut kept = Vec::with_capacity(logs.len());
     for log in logs {
-        if let (Ok(sha256), Some(path)) = (&log.sha256, &log.path) {
+        if let Ok(sha256) = &log.sha256 {
+            let name = log.path.as_deref().map_or_else(|| log.name.clone(), screen::name);
             if let Some(first) = first.get(sha256) {
                 say(format_args!(
-                    "idlewise: {} is left out, because {} has the same content",
-                    screen::name(path),
-                    screen::name(first)
+                    "idlewise: {name} is left out, because {first} has the same content"
                 ));
                 continue;
             }
-            first.insert(sha256.clone(), path.clone());
+            first.insert(sha256.clone(), name);
         }
         kept.push(log);
     }
@@ -341,11 +340,14 @@ pub fn read_table(path: &Path) -> Result<Vec<PlannedLog>> {
     };
     let mut bytes = Vec::new();
     file.take(TABLE_BYTE_COUNT_MAX).read_to_end(&mut bytes).map_err(&fail)?;
-    let rows = of_file(bytes).map_err(|error| {
-        Failure::new(format_args!(
-            "{}: not a table of logs, which `idlewise lab sweep plan` makes: {error}",
-            screen::name(path)
-        ))
+    let name = screen::name(path);
+    let rows = of_file(bytes).map_err(|error| match error.to_string() {
+        text if text.contains("Disabled feature") => Failure::new(format_args!(
+            "{name}: it is packed in another way than with Zstandard; write it again with compression=\"zstd\""
+        )),
+        text => Failure::new(format_args!(
+            "{name}: not a table of logs, which `idlewise lab sweep plan` makes: {text}"
+        )),
     })?;
     let log = |row: LogRow| PlannedLog {
         sha256: row

@@ -222,7 +222,8 @@ impl Manifest {
 
         let lambdas: Option<Vec<Price>> = match written.lambda {
             None => Some(Price::STANDARD.to_vec()),
-            Some(asked) => asked.0.into_iter().map(Price::times).collect(),
+            // Zero has a sign.
+            Some(asked) => asked.0.into_iter().map(|times| Price::times(times + 0.0)).collect(),
         };
         let lambdas = lambdas.ok_or_else(|| {
             let fault = "lambda: numbers from 0 to 16, in times the power of polling".to_owned();
@@ -279,6 +280,9 @@ impl Manifest {
             let fault =
                 "machines and governors are files of this machine; name them by absolute paths";
             return Err(plain(format!("{url}: {fault}")));
+        }
+        if written.store.as_deref() == Some("") {
+            return Err(of_key("store", "store: an empty name".to_owned()));
         }
         Ok(Manifest {
             log_names: written.logs.0,
@@ -443,6 +447,8 @@ fn logs(names: &[String], folder: &Path) -> Result<Vec<FoundLog>, String> {
             if found.len() == before {
                 return Err(format!("logs: {name}: no such files"));
             }
+        } else if name.ends_with('/') {
+            return Err(format!("logs: {name}: no such folder"));
         } else {
             // One that is missing fails alone, like one that is damaged.
             found.push(FoundLog { path, is_searched: false });
@@ -460,8 +466,10 @@ fn is_log(path: &Path) -> bool {
 
 fn is_log_name(name: &str) -> bool {
     let plain = PACKED_ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
+    // A log packs its columns itself.
+    let is_packed_log = plain.is_some_and(|plain| plain.ends_with(LOG_ENDINGS[0]));
     let plain = plain.unwrap_or(name);
-    !name.starts_with('.') && LOG_ENDINGS.iter().any(|it| plain.ends_with(it))
+    !name.starts_with('.') && !is_packed_log && LOG_ENDINGS.iter().any(|it| plain.ends_with(it))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use idlewise_lab::target::targets;
+use idlewise_sim::contest::Price;
 
 use super::logs::{self, PlannedLog};
 use super::manifest::Manifest;
@@ -31,8 +32,12 @@ pub struct Plan {
 fn without_aliases(choices: Vec<Choice>) -> Vec<Choice> {
     let mut kept: Vec<Choice> = Vec::new();
     for choice in choices {
-        let is_same =
-            |other: &&Choice| (other.key(), other.file_key()) == (choice.key(), choice.file_key());
+        // One that is told each price is another than one with a price, even if that is its default.
+        let is_told = |it: &Choice| it.told(Price::FREE).is_some();
+        let is_same = |other: &&Choice| {
+            (other.key(), other.file_key(), is_told(other))
+                == (choice.key(), choice.file_key(), is_told(&choice))
+        };
         match kept.iter().find(is_same) {
             Some(first) => say(format_args!(
                 "idlewise: {} is left out, because {} is the same governor",
@@ -64,7 +69,7 @@ impl Plan {
         let store = store.unwrap_or(&manifest.store);
         let cells = CellStore::new(storage::at(store)?);
         let mut logs = match table {
-            Some(table) => logs::read_table(table)?,
+            Some(table) => logs::without_copies(logs::read_table(table)?),
             None => logs::planned(&manifest.logs()?, store, &[])?,
         };
         logs.sort_by(|a, b| {
