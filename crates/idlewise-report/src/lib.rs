@@ -10,10 +10,11 @@
 //! | `scale.rs` | the unit and the number of decimals of a column of numbers |
 //! | `parquet.rs` | a table as a Parquet file |
 //! | `arrow.rs` | a table in Arrow's memory |
-//! | `cell.rs` | one governor on one log and machine, as `idlewise lab sweep` keeps and collects it |
+//! | `cell.rs` | one governor on one log and machine, as `idlewise lab sweep` keeps it in shards and collects it |
 //! | `boot.rs` | which idle routine a machine gets at boot, branch by branch |
 //! | `histogram.rs` | what an idle histogram holds, and what limits on the depth would have meant |
 //! | `info.rs` | what a log holds, CPU by CPU |
+//! | `logs.rs` | the logs of a sweep, as `idlewise lab sweep plan` lists them |
 //! | `machines.rs` | the known machines, and the states of one |
 //! | `promotion.rs` | what auto-promotion changes in a replay |
 //! | `replay.rs` | the results of a replay: columns, tables and sentences |
