@@ -218,7 +218,8 @@ def main() -> None:
             cluster.shutdown()
             server.kill()
 
-        # Spark's workers fork from a daemon.
+        # Spark's workers fork from a daemon, of the Python that it is told.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
         sql: Any = importlib.import_module("pyspark.sql")
         builder = sql.SparkSession.builder.master("local[2,8]").config("spark.ui.enabled", "false")
         spark = builder.config("spark.driver.memory", "1g").config("spark.sql.shuffle.partitions", "4").getOrCreate()
