@@ -69,7 +69,8 @@ def _replayed(pa: Any, logs: Any, manifest: Path) -> Any:
         for row in logs.to_pylist()
         if row["log_sha256"] is None or row["log_sha256"] not in known
     ]
-    return pa.concat_tables([*cells, _failures(pa, unread)])
+    # To know the schema costs a sweep.
+    return pa.concat_tables([*cells, _failures(pa, unread)] if unread or not cells else cells)
 
 
 def _swept(folder: pathlib.Path, manifest: str, *options: Path) -> tuple[subprocess.CompletedProcess[str], list[Any]]:
