@@ -70,7 +70,7 @@ def test_a_bucket_has_the_cells_of_a_folder(server: Server, bucket: str, tmp_pat
     # The arena takes cells from there.
     arena = idlewise.arena(TRACES / "a-idle.parquet", machine=["spr"], governor=["menu"], store=store)
     assert arena["standings"] and server.objects(f"{bucket}/a/cells") == objects
-    # Who has the table of the logs needs no list of them. It may be in the bucket too.
+    # With the table of the logs nothing is listed. The table may be in the bucket too.
     table = f"s3://{bucket}/logs.parquet"
     assert idlewise.command("lab", "sweep", "plan", "-o", table, "--", manifest).startswith(f"{table}: 2 logs, ")
     assert counts(idlewise.sweep(manifest, store=store, logs=table, shard="2/2")) == (8, 0, 0)

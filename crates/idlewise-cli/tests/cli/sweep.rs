@@ -355,7 +355,7 @@ fn a_killed_sweep_goes_on() {
     assert_eq!(place.text(&["collect", "--store", store]), place.text(&["collect"]));
 }
 
-/// Logs are looked for and hashed once. Who has the table looks for none, and computes only its part.
+/// Logs are looked for and hashed once. A part that takes the table looks for none, and computes only what is its own.
 #[test]
 fn parts_take_the_logs_from_a_table() {
     let place = Place::new("logs = [\"logs/\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");

@@ -258,7 +258,7 @@ fn a_password_in_a_url_is_never_shown() {
             let path = entry.unwrap().path();
             match path.is_dir() {
                 true => folders.push(path),
-                // Who reads the logs has to have what the manifest has. `plan` has said so.
+                // Without the secrets nobody could read the logs. `plan` has said so.
                 false if path.ends_with("sweep.toml") || path.ends_with("logs.parquet") => {}
                 false => check(
                     &String::from_utf8_lossy(&fs::read(&path).unwrap()),

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `engine` is the version of what computes results. LOW and HIGH are the first eight digits of the lowest and the highest
-//! hash of a log in the file, so whoever needs some logs reads few files, and SUM is the beginning of the file's own hash.
+//! hash of a log in the file, so few files have to be read for some logs, and SUM is the beginning of the file's own hash.
 //! So a name says whether its content is whole, two writers never disagree about a file, and nothing is ever changed: files
 //! are only added. If two sweeps compute a cell at once, it may be in two files, with equal rows.
 
@@ -307,7 +307,7 @@ impl CellStore {
         self.write(cells)
     }
 
-    /// Writes what was added. Whoever adds cells has to call it at the end.
+    /// Writes what was added. It has to be called at the end.
     ///
     /// # Errors
     /// Fails as [`CellStore::add`] does.

@@ -63,7 +63,7 @@ impl Collect {
             true => None,
             false => Some(self.open(&plan)?),
         };
-        // Whoever wins is said of all.
+        // Standings are of all cells together.
         let mut all = Vec::new();
         let mut missing_count = 0;
         let cells = plan.cells();
@@ -150,14 +150,8 @@ enum Form {
     Csv(BufWriter<File>, bool),
     /// The beginning, and whether there was a row.
     Json(BufWriter<File>, bool),
-    Parquet(Pending),
-}
-
-/// A Parquet file, begun with the first rows.
-enum Pending {
-    To(File),
-    Begun(Box<ParquetWriter<File>>),
-    Failed,
+    /// The file, and what writes to it once the first rows say how columns are stored.
+    Parquet(File, Option<Box<ParquetWriter<File>>>),
 }
 
 impl Rows {
@@ -171,7 +165,7 @@ impl Rows {
                 write!(file, "{{\n  \"schema\": {SCHEMA},\n  \"cells\": [").map_err(fail)?;
                 Form::Json(file, false)
             }
-            Format::Parquet => Form::Parquet(Pending::To(file)),
+            Format::Parquet => Form::Parquet(file, None),
         };
         Ok(Rows { output, entries: Vec::new(), form })
     }
@@ -200,7 +194,7 @@ impl Rows {
                     write!(file, "{comma}\n    {row}")
                 })
             }
-            Form::Parquet(pending) => pending.add(&table),
+            Form::Parquet(file, writer) => add_parquet(file, writer, &table),
         };
         written.map_err(|error| cannot_write(&self.output, error))
     }
@@ -213,7 +207,9 @@ impl Rows {
                 let end = if has_rows { "\n  ]" } else { "]" };
                 write!(file, "{end}\n}}\n").and_then(|()| file.flush())
             }
-            Form::Parquet(pending) => pending.finish(),
+            Form::Parquet(_, writer) => {
+                writer.map_or(Ok(()), |writer| writer.finish().map(drop).map_err(of_parquet))
+            }
         };
         written.map_err(|error| cannot_write(&self.output, error))?;
         self.output.finish()?;
@@ -221,28 +217,16 @@ impl Rows {
     }
 }
 
-impl Pending {
-    fn add(&mut self, table: &Table) -> io::Result<()> {
-        let mut writer = match std::mem::replace(self, Pending::Failed) {
-            Pending::To(file) => {
-                Box::new(ParquetWriter::new(file, table, None).map_err(of_parquet)?)
-            }
-            Pending::Begun(writer) => writer,
-            Pending::Failed => {
-                return Err(io::Error::other("an earlier part could not be written"));
-            }
-        };
-        writer.add(table).map_err(of_parquet)?;
-        *self = Pending::Begun(writer);
-        Ok(())
-    }
-
-    fn finish(self) -> io::Result<()> {
-        match self {
-            Pending::Begun(writer) => writer.finish().map(drop).map_err(of_parquet),
-            Pending::To(_) | Pending::Failed => Ok(()),
-        }
-    }
+fn add_parquet(
+    file: &File,
+    writer: &mut Option<Box<ParquetWriter<File>>>,
+    table: &Table,
+) -> io::Result<()> {
+    let begun = match writer.take() {
+        Some(begun) => begun,
+        None => Box::new(ParquetWriter::new(file.try_clone()?, table, None).map_err(of_parquet)?),
+    };
+    writer.insert(begun).add(table).map_err(of_parquet)
 }
 
 /// Only the cause, such as a full disk.

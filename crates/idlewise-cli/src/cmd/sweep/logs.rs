@@ -305,7 +305,7 @@ pub fn planned(found: &[FoundLog], store: &Path, known: &[PlannedLog]) -> Result
         log
     };
     let hash_all = || paths.par_iter().map(hash).collect();
-    // Whoever asks a server mostly waits.
+    // Requests to a server mostly wait.
     let hashed: Vec<PlannedLog> = match paths.iter().any(|path| url_of(path).is_some()) {
         true => ThreadPoolBuilder::new()
             .num_threads(REQUEST_COUNT)
@@ -367,7 +367,7 @@ pub fn read_table(path: &Path) -> Result<Vec<PlannedLog>> {
 }
 
 fn row(log: &PlannedLog) -> Result<LogRow> {
-    // Whoever reads the table may be in another folder.
+    // The table may be read in another folder.
     let absolute = |path: &PathBuf| match url_of(path) {
         Some(url) => Ok(url.to_owned()),
         None => std::path::absolute(path)
