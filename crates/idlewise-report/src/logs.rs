@@ -17,6 +17,13 @@ pub struct LogRow {
     pub sha256: Option<String>,
     /// Why the file could not be read.
     pub failure: Option<String>,
+    /// What else is known of it.
+    pub about: LogAbout,
+}
+
+/// What is known of a log's file besides its content's hash.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LogAbout {
     /// The length of its file.
     pub byte_count: Option<u64>,
     /// What its server says of the content, which changes with it.
@@ -43,15 +50,15 @@ pub fn columns() -> Vec<Column<LogRow>> {
             .means("The SHA-256 of its file; absent if that could not be read."),
         C::text("failure", "failure", |row| row.failure.clone().into())
             .means("Why the file could not be read; absent if it was."),
-        C::count("byte_count", "bytes", |row| row.byte_count.into())
+        C::count("byte_count", "bytes", |row| row.about.byte_count.into())
             .means("The length of its file in bytes."),
-        C::text("version", "version", |row| row.version.clone().into()).means(
+        C::text("version", "version", |row| row.about.version.clone().into()).means(
             "What its server says of the content; absent of files and without such a server.",
         ),
-        C::count("gap_count", "gaps", |row| row.gap_count.into())
+        C::count("gap_count", "gaps", |row| row.about.gap_count.into())
             .means("Its idle gaps; absent of recordings, which would have to be converted."),
-        C::count("cpu_count", "CPUs", |row| row.cpu_count.into()).means("Its CPUs."),
-        C::count("hz", "HZ", |row| row.hz.into()).means("The recorded kernel's CONFIG_HZ."),
+        C::count("cpu_count", "CPUs", |row| row.about.cpu_count.into()).means("Its CPUs."),
+        C::count("hz", "HZ", |row| row.about.hz.into()).means("The recorded kernel's CONFIG_HZ."),
     ]
 }
 
@@ -77,11 +84,13 @@ pub fn of_file(file: Vec<u8>) -> Result<Vec<LogRow>, ParquetError> {
             url: text(URL),
             sha256: text(SHA256),
             failure: text("failure"),
-            byte_count: count("byte_count"),
-            version: text("version"),
-            gap_count: count("gap_count"),
-            cpu_count: count("cpu_count"),
-            hz: count("hz"),
+            about: LogAbout {
+                byte_count: count("byte_count"),
+                version: text("version"),
+                gap_count: count("gap_count"),
+                cpu_count: count("cpu_count"),
+                hz: count("hz"),
+            },
         }
     };
     Ok((0..columns.row_count()).map(row).collect())
@@ -100,11 +109,13 @@ mod tests {
                 name: "b".to_owned(),
                 url: Some("s3://b/b".to_owned()),
                 failure: Some("no".to_owned()),
-                byte_count: Some(1),
-                version: Some("v".to_owned()),
-                gap_count: Some(u64::MAX),
-                cpu_count: Some(2),
-                hz: Some(250),
+                about: LogAbout {
+                    byte_count: Some(1),
+                    version: Some("v".to_owned()),
+                    gap_count: Some(u64::MAX),
+                    cpu_count: Some(2),
+                    hz: Some(250),
+                },
                 sha256: None,
             },
         ];

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_lab::bundle::{Sums, sum_of};
-use idlewise_report::logs::{LogRow, of_file, to_file};
+use idlewise_report::logs::{LogAbout, LogRow, of_file, to_file};
 use idlewise_report::{counted, shown_in_line, without_secrets};
 use idlewise_trace::log::{IdleLog, LogError};
 use idlewise_trace::{FileIdentity, open_regular};
@@ -68,17 +68,7 @@ pub struct PlannedLog {
     pub path: Option<PathBuf>,
     /// Of its file, or why that could not be read.
     pub sha256: Result<String, String>,
-    about: About,
-}
-
-/// What else is known of a log's file.
-#[derive(Clone, Default)]
-struct About {
-    byte_count: Option<u64>,
-    version: Option<String>,
-    gap_count: Option<u64>,
-    cpu_count: Option<u64>,
-    hz: Option<u64>,
+    about: LogAbout,
 }
 
 /// A log whose content has the planned hash.
@@ -194,7 +184,7 @@ fn hashed(path: &Path, known: &HashMap<(&Path, &str), &PlannedLog>) -> PlannedLo
         sha256,
         about,
     };
-    let fail = |failure: Failure| planned(Err(failure.text()), About::default());
+    let fail = |failure: Failure| planned(Err(failure.text()), LogAbout::default());
     if !known.is_empty()
         && let Some(url) = url_of(path)
     {
@@ -212,7 +202,7 @@ fn hashed(path: &Path, known: &HashMap<(&Path, &str), &PlannedLog>) -> PlannedLo
         Ok(content) => content,
         Err(failure) => return fail(failure),
     };
-    let mut about = About { byte_count: Some(byte_count), version, ..About::default() };
+    let mut about = LogAbout { byte_count: Some(byte_count), version, ..LogAbout::default() };
     // What is wrong with a log is said when it is replayed.
     if first_bytes(path, &file, PARQUET_MAGIC.len()).is_ok_and(|first| first == PARQUET_MAGIC)
         && let Ok(log) = IdleLog::from_file(path, file)
@@ -281,7 +271,7 @@ pub fn planned(found: &[FoundLog], store: &Path, known: &[PlannedLog]) -> Result
     if found.is_empty() {
         let bundled = |name: &str| {
             let bytes = bundled_bytes(name)?;
-            let about = About { byte_count: Some(bytes.len() as u64), ..About::default() };
+            let about = LogAbout { byte_count: Some(bytes.len() as u64), ..LogAbout::default() };
             let sha256 = Ok(Sums::of(bytes));
             Ok(PlannedLog { name: name.to_owned(), path: None, sha256, about })
         };
@@ -353,13 +343,7 @@ pub fn read_table(path: &Path) -> Result<Vec<PlannedLog>> {
         sha256: row
             .sha256
             .ok_or_else(|| row.failure.unwrap_or_else(|| "it has no hash".to_owned())),
-        about: About {
-            byte_count: row.byte_count,
-            version: row.version,
-            gap_count: row.gap_count,
-            cpu_count: row.cpu_count,
-            hz: row.hz,
-        },
+        about: row.about,
         name: row.name,
         path: row.url.map(PathBuf::from),
     };
@@ -374,17 +358,12 @@ fn row(log: &PlannedLog) -> Result<LogRow> {
             .map(|path| path.to_string_lossy().into_owned())
             .map_err(cannot_read(path)),
     };
-    let About { byte_count, version, gap_count, cpu_count, hz } = log.about.clone();
     Ok(LogRow {
         name: log.name.clone(),
         url: log.path.as_ref().map(absolute).transpose()?,
         sha256: log.sha256.clone().ok(),
         failure: log.sha256.clone().err(),
-        byte_count,
-        version,
-        gap_count,
-        cpu_count,
-        hz,
+        about: log.about.clone(),
     })
 }
 
@@ -420,7 +399,7 @@ impl PlanLogs {
             ));
         }
         let failed: Vec<&PlannedLog> = logs.iter().filter(|log| log.sha256.is_err()).collect();
-        let byte_count: u64 = rows.iter().filter_map(|row| row.byte_count).sum();
+        let byte_count: u64 = rows.iter().filter_map(|row| row.about.byte_count).sum();
         let mut out = screen::stdout();
         if self.json {
             let failure =
