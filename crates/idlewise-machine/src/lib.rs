@@ -17,6 +17,7 @@
 //! | `check.rs` | the rules for a machine file, and the line that breaks one |
 //! | `figure.rs` | [`Power`], and its [`Basis`] |
 //! | `power.rs` | the default power of a state without a published figure |
+//! | `curve.rs` | [`PowerCurve`]: all powers that a machine may have, by their corners |
 //! | `shared.rs` | the rules for states that CPUs share |
 //! | `doubts.rs` | [`MachineDoubt`]: what is odd, assumed or unchecked about a machine; [`Rank`] |
 //! | `boot/` | [`boot::select`]: which idle routine an x86 CPU gets at boot; CPUID, and what cpuidle drivers will do |
@@ -36,6 +37,7 @@
 pub mod boot;
 mod bundled;
 mod check;
+mod curve;
 mod doubts;
 mod error;
 mod figure;
@@ -49,6 +51,7 @@ mod words;
 mod write;
 
 pub use bundled::{bundled, bundled_ids, bundled_machines, bundled_text};
+pub use curve::PowerCurve;
 pub use doubts::{MachineDoubt, Rank};
 pub use error::MachineError;
 pub use figure::{Basis, Power, PowerFigure};

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use idlewise_sim::CostModel;
 use idlewise_sim::contest::{Entry, Price, Shape};
 
 use crate::columns::{GOVERNOR, LOG, MACHINE};
@@ -227,6 +228,57 @@ pub fn verdict(standings: &[Standing], in_use: &InUse, gap_count: u64) -> Option
     Some(text + "." + &in_use.absent(names.clone()) + &few_gaps(gap_count))
 }
 
+/// In how many cells the first governor costs less than each reference under all powers that the machines may have, in a
+/// sentence; `None` if all powers are published or there is nothing to compare. `costs` has the machines' own powers.
+pub fn under_all_powers<'c>(
+    cells: &[Entry],
+    standings: &[Standing],
+    costs: &dyn Fn(&str) -> Option<&'c CostModel>,
+) -> Option<String> {
+    let first = &standings.first()?.governor;
+    let own: HashMap<ComparedPlace<'_>, &Entry> = cells
+        .iter()
+        .filter(|cell| cell.governor == *first)
+        .map(|cell| (place(cell), cell))
+        .collect();
+    let mut parts = Vec::new();
+    for names in REFERENCES.iter().filter(|names| !names.contains(&&**first)) {
+        let (mut less, mut more, mut all) = (0, 0, 0);
+        for theirs in cells.iter().filter(|cell| names.contains(&&*cell.governor)) {
+            let costs = costs(theirs.machine()).filter(|costs| !costs.corners().is_empty());
+            let (Some(mine), Some(costs)) = (own.get(&place(theirs)), costs) else { continue };
+            let cost_uj = |cell: &Entry, costs: &CostModel| {
+                cell.result.cost_uj(costs, cell.price.lambda_mw(costs))
+            };
+            let models = || std::iter::once(costs).chain(costs.corners());
+            let is_all = |holds: fn(f64, f64) -> bool| {
+                models().all(|costs| holds(cost_uj(mine, costs), cost_uj(theirs, costs)))
+            };
+            // Rounding makes no difference of what is the same.
+            const ROUNDING: f64 = 1e-9;
+            let is_less = is_all(|mine, theirs| mine <= theirs * (1.0 + ROUNDING));
+            let is_more = is_all(|mine, theirs| mine * (1.0 + ROUNDING) >= theirs);
+            all += 1;
+            less += u64::from(is_less && !is_more);
+            more += u64::from(is_more && !is_less);
+        }
+        let name = names.iter().find(|name| cells.iter().any(|cell| cell.governor == **name));
+        if let Some(name) = name.filter(|_| all > 0) {
+            let cells = counted(all, "cell");
+            parts.push(match parts.is_empty() {
+                true => format!("less than {name} in {less} of {cells} and more in {more}"),
+                false => format!("less than {name} in {less} and more in {more}"),
+            });
+        }
+    }
+    (!parts.is_empty()).then(|| {
+        format!(
+            "Under all plausible powers, {first} costs {}; the other cells are equal, or depend on powers that are assumed.",
+            parts.join(", ")
+        )
+    })
+}
+
 /// `None` if no cell has a regret.
 fn standing(
     governor: &str,
@@ -282,7 +334,6 @@ fn duel(governor: &str, own: &[(&Entry, f64)], references: &References<'_>) -> O
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use idlewise_sim::CostModel;
     use idlewise_sim::contest::{CellInputs, CellResult, Spent};
     use idlewise_sim::replay::Tally;
 

@@ -92,20 +92,35 @@ impl InUse {
 /// What a governor came to, in plain units.
 pub(crate) struct Plain {
     delays: Delays,
+    own: Consumed,
+    /// The same under each other power that the machine may have.
+    others: Vec<Consumed>,
+}
+
+/// What a governor consumed.
+#[derive(Clone, Copy)]
+struct Consumed {
     energy_uj: f64,
     /// The mean power of its stays, without entering and leaving states.
     idle_mw: f64,
 }
 
-impl Plain {
-    pub(crate) fn new(delays: Delays, costs: &CostModel, tally: &Tally) -> Self {
+impl Consumed {
+    fn new(costs: &CostModel, tally: &Tally) -> Self {
         let (mut idle_uj, mut idle_ns) = (0.0, 0);
         for (state, counts) in tally.states.iter().take(costs.states().len()).enumerate() {
             idle_uj += costs.stays_uj(state, 0, counts.stay_ns);
             idle_ns += counts.stay_ns;
         }
         let idle_mw = if idle_ns == 0 { 0.0 } else { idle_uj / (idle_ns as f64 * UJ_PER_MW_NS) };
-        Plain { delays, energy_uj: costs.energy_uj(tally), idle_mw }
+        Consumed { energy_uj: costs.energy_uj(tally), idle_mw }
+    }
+}
+
+impl Plain {
+    pub(crate) fn new(delays: Delays, costs: &CostModel, tally: &Tally) -> Self {
+        let others = costs.corners().iter().map(|costs| Consumed::new(costs, tally)).collect();
+        Plain { delays, own: Consumed::new(costs, tally), others }
     }
 
     fn of(outcome: &Outcome<'_>) -> Self {
@@ -124,7 +139,7 @@ impl Plain {
     fn has_more(&self, other: &Plain) -> bool {
         self.p99_ns() < other.p99_ns()
             || is_less(self.mean_ns(), other.mean_ns())
-            || is_less(self.energy_uj, other.energy_uj)
+            || is_less(self.own.energy_uj, other.own.energy_uj)
     }
 
     /// What changes with this one in the place of another.
@@ -136,7 +151,7 @@ impl Plain {
             }
         };
         let delay = change("mean delay", other.mean_ns(), self.mean_ns(), &rounded_span);
-        let energy = change("energy", other.energy_uj, self.energy_uj, &energy_words);
+        let energy = change("energy", other.own.energy_uj, self.own.energy_uj, &energy_words);
         let shifted = self.energy_with_freed_time(other);
         format!("{p99}, {delay}, {energy}{shifted} ({} power)", powers.as_str())
     }
@@ -144,19 +159,83 @@ impl Plain {
     /// What the energy is if exits that take less time leave more of it idle, where that says something else: a replay
     /// keeps the times at which the recorded stays began, and [`crate::advise`] does not.
     fn energy_with_freed_time(&self, other: &Plain) -> String {
-        const TELLING_PERCENT: f64 = 1.0;
-        let freed_ns = other.delays.sum_ns() as f64 - self.delays.sum_ns() as f64;
-        let energy_uj = self.energy_uj + freed_ns * self.idle_mw * UJ_PER_MW_NS;
-        let percent = |after| percent_change(other.energy_uj, after);
-        let change = percent(energy_uj) - percent(self.energy_uj);
-        if !change.is_finite() || change.abs() < TELLING_PERCENT || energy_uj < 0.0 {
-            return String::new();
-        }
-        let why = match freed_ns > 0.0 {
+        let Some(percent) = self.percent_with_freed_time(other) else { return String::new() };
+        let why = match self.freed_ns(other) > 0.0 {
             true => "the time that shorter exits save is idle",
             false => "longer exits leave less time idle",
         };
-        format!(", or {:+.1} % if {why}", percent(energy_uj))
+        format!(", or {percent:+.1} % if {why}")
+    }
+
+    fn percent_with_freed_time(&self, other: &Plain) -> Option<f64> {
+        const TELLING_PERCENT: f64 = 1.0;
+        let [kept, freed] = percents_of_energy(&self.own, &other.own, self.freed_ns(other));
+        let is_telling = (freed - kept).is_finite() && (freed - kept).abs() >= TELLING_PERCENT;
+        (is_telling && freed >= -100.0).then_some(freed)
+    }
+
+    fn freed_ns(&self, other: &Plain) -> f64 {
+        other.delays.sum_ns() as f64 - self.delays.sum_ns() as f64
+    }
+
+    /// Which of the two uses less energy under all powers that the machine may have, in a sentence; empty if they are known. `decisive`
+    /// is the state whose power decides most. A second figure that is shown must agree.
+    pub(crate) fn under_all_powers(
+        &self,
+        other: &Plain,
+        names: [&str; 2],
+        decisive: &str,
+    ) -> String {
+        if self.others.is_empty() {
+            return String::new();
+        }
+        let freed_ns = self.percent_with_freed_time(other).map(|_| self.freed_ns(other));
+        let mut range = [f64::MAX, f64::MIN];
+        let all =
+            self.others.iter().chain([&self.own]).zip(other.others.iter().chain([&other.own]));
+        for (mine, theirs) in all {
+            let [kept, freed] = percents_of_energy(mine, theirs, freed_ns.unwrap_or(0.0));
+            for percent in [kept, freed].into_iter().filter(|percent| !percent.is_nan()) {
+                range = [range[0].min(percent), range[1].max(percent)];
+            }
+        }
+        let [mine, theirs] = names;
+        let [low, high] = range.map(percent_words);
+        match range {
+            [low, high] if low > high || low.abs().max(high.abs()) < SAME_PERCENT => {
+                " They use the same energy under all plausible powers.".to_owned()
+            }
+            [_, most] if most < SAME_PERCENT => {
+                format!(
+                    " {mine} uses less energy than {theirs} under all plausible powers ({low} to {high})."
+                )
+            }
+            [least, _] if least > -SAME_PERCENT => {
+                format!(
+                    " {mine} uses more energy than {theirs} under all plausible powers ({low} to {high})."
+                )
+            }
+            _ => format!(
+                " Which one uses less energy depends on {decisive}'s power, which `idlewise measure power` finds: {low} to \
+                 {high} is plausible."
+            ),
+        }
+    }
+}
+
+/// By how many percent one consumed more than another: as it was replayed, and with so much more time idle.
+fn percents_of_energy(mine: &Consumed, theirs: &Consumed, freed_ns: f64) -> [f64; 2] {
+    let freed_uj = freed_ns * mine.idle_mw * UJ_PER_MW_NS;
+    [mine.energy_uj, mine.energy_uj + freed_uj].map(|uj| percent_change(theirs.energy_uj, uj))
+}
+
+/// With a sign, and as few digits as say it.
+fn percent_words(percent: f64) -> String {
+    match percent {
+        percent if percent.abs() < SAME_PERCENT => "0 %".to_owned(),
+        percent if percent >= 1_000.0 => format!("{:.0} times", percent / 100.0 + 1.0),
+        percent if percent.abs() >= 10.0 => format!("{percent:+.0} %"),
+        percent => format!("{percent:+.1} %"),
     }
 }
 
@@ -165,10 +244,13 @@ fn is_less(a: f64, b: f64) -> bool {
     a < b && percent_change(b, a) != 0.0
 }
 
+/// Less than this is shown as no change.
+const SAME_PERCENT: f64 = 0.05;
+
 /// In percent, as it is shown: with one digit.
 pub(crate) fn percent_change(before: f64, after: f64) -> f64 {
     let percent = (after / before - 1.0) * 100.0;
-    if percent.abs() < 0.05 { 0.0 } else { percent }
+    if percent.abs() < SAME_PERCENT { 0.0 } else { percent }
 }
 
 pub(crate) fn energy_words(uj: f64) -> String {
@@ -283,7 +365,7 @@ impl<'o, 'a> Judged<'o, 'a> {
                  to compare it with.",
                 span_words(mine.p99_ns()),
                 rounded_span(mine.mean_ns()),
-                energy_words(mine.energy_uj),
+                energy_words(mine.own.energy_uj),
                 powers.as_str()
             ),
             Some(other) => {
@@ -306,6 +388,12 @@ impl<'o, 'a> Judged<'o, 'a> {
                 }
             }
         };
+        if let Some(other) = other {
+            let state = base.costs.decisive_state(&base.tally, &other.tally);
+            let decisive = base.state_names.get(state).map_or("?", String::as_str);
+            let names = [&*other.governor, &*base.governor];
+            text += &Plain::of(other).under_all_powers(&mine, names, decisive);
+        }
         text += &few_gaps(base.tally.gap_count);
         if !self.was_replayed && in_use.is_recorded {
             text += &in_use.not_replayed();
@@ -361,14 +449,15 @@ mod tests {
         for &(ns, count) in delays {
             (0..count).for_each(|_| all.record(ns));
         }
-        Plain { delays: all, energy_uj, idle_mw: 0.0 }
+        Plain { delays: all, own: Consumed { energy_uj, idle_mw: 0.0 }, others: Vec::new() }
     }
 
     #[test]
     fn energy_is_shown_twice_where_idle_time_decides_it() {
         let menu = plain(&[(290_000, 100)], 1_000.0);
         let idling = |ns, energy_uj, idle_mw| {
-            let run = Plain { idle_mw, ..plain(&[(ns, 100)], energy_uj) };
+            let mut run = plain(&[(ns, 100)], energy_uj);
+            run.own.idle_mw = idle_mw;
             run.instead_of(&menu, Basis::Assumed)
         };
         // By hand: 100 exits free 288 us each, 28.8 ms in all; at 10 mW that is 288 uJ.
@@ -383,6 +472,57 @@ mod tests {
         );
         let text = idling(2_000, 800.0, 0.3);
         assert!(text.ends_with("energy -20.0 % (assumed power)"), "{text}");
+    }
+
+    #[test]
+    fn what_is_said_of_all_powers_holds_under_each() {
+        let text = "id = \"toy\"\ntitle = \"Toy\"\narch = \"x86\"\nsource = \"invented\"\n\
+                    [[states]]\nname = \"POLL\"\nexit_latency_us = 0\ntarget_residency_us = 0\nflags = [\"polling\"]\n\
+                    [[states]]\nname = \"C1\"\nexit_latency_us = 1\ntarget_residency_us = 2\n\
+                    [[states]]\nname = \"C6\"\nexit_latency_us = 100\ntarget_residency_us = 600\n";
+        let machine = idlewise_sim::Machine::from_toml(text).unwrap();
+        let costs = CostModel::of(&machine).unwrap();
+        // Count and sum of the stays in each state.
+        let run = |stays: [(u64, u64); 3]| {
+            let mut tally = Tally::default();
+            for (state, (count, sum_us)) in stays.into_iter().enumerate() {
+                (tally.states[state].entry_count, tally.states[state].stay_ns) =
+                    (count, sum_us * 1_000);
+            }
+            Plain::new(Delays::default(), &costs, &tally)
+        };
+        let sleeper = run([(0, 0), (0, 0), (10, 1_000)]);
+        let text = |one: &Plain, other: &Plain| one.under_all_powers(other, ["teo", "menu"], "C6");
+        // By hand, with stays of 100 us. If only C1 saves, all of it: 2 us of polling each. If only C6 does, C1
+        // draws 0.9967 of polling and costs 0.0067 us of it, against 600 us for each exit: 99.67 less than 600.
+        assert_eq!(
+            text(&run([(0, 0), (10, 1_000), (0, 0)]), &sleeper),
+            " teo uses less energy than menu under all plausible powers (-83 % to 0 %)."
+        );
+        assert_eq!(
+            text(&sleeper, &run([(0, 0), (10, 1_000), (0, 0)])),
+            " teo uses more energy than menu under all plausible powers (0 % to +502 %)."
+        );
+        // Ten stays of 1 ms. If only C1 saves, both cost the same; if only C6 does, it saves 40 %.
+        let mixed = run([(1, 100), (9, 9_900), (0, 0)]);
+        assert_eq!(
+            text(&mixed, &run([(0, 0), (0, 0), (10, 10_000)])),
+            " teo uses more energy than menu under all plausible powers (0 % to +490 %)."
+        );
+        assert_eq!(
+            text(&run([(1, 100), (9, 900), (0, 0)]), &sleeper),
+            " Which one uses less energy depends on C6's power, which `idlewise measure power` finds: -83 % to +490 % is \
+             plausible."
+        );
+        assert_eq!(text(&mixed, &mixed), " They use the same energy under all plausible powers.");
+        // Published powers leave nothing open.
+        let known = CostModel::of(&idlewise_machine::bundled("skx").unwrap()).unwrap();
+        let run = |stay_ns| {
+            let mut tally = Tally::default();
+            tally.states[1].stay_ns = stay_ns;
+            Plain::new(Delays::default(), &known, &tally)
+        };
+        assert_eq!(text(&run(1_000), &run(2_000)), "");
     }
 
     #[test]

@@ -9,9 +9,10 @@
 //! With one state and one alternative, no online policy can guarantee a cost below twice the
 //! oracle's, or e/(e−1) ≈ 1.58 times if it is randomised (Karlin et al., 1994).
 
-use idlewise_core::{STATE_COUNT_MAX, StateIndex, StateTable};
+use std::sync::Arc;
 
-use idlewise_machine::{SHARED_STATE_COUNT_MAX, Scope};
+use idlewise_core::{STATE_COUNT_MAX, StateIndex, StateTable};
+use idlewise_machine::{PowerCurve, SHARED_STATE_COUNT_MAX, Scope};
 
 use crate::tally::{SCOPE_COUNT, SharedStateTally, Tally};
 use crate::{Machine, MachineError};
@@ -30,6 +31,8 @@ pub struct CostModel {
     pub running_mw: f64,
     /// The energy of what CPUs share.
     pub(crate) shared: SharedCosts,
+    /// Those with the other powers that the machine may have; see [`CostModel::corners`].
+    corners: Arc<[CostModel]>,
 }
 
 /// Powers of what CPUs share, by scope, and what their shared states save. A stay in a shared state of the
@@ -104,6 +107,7 @@ impl CostModel {
             states,
             running_mw,
             shared: SharedCosts::default(),
+            corners: Arc::new([]),
         }
     }
 
@@ -112,9 +116,22 @@ impl CostModel {
     /// # Errors
     /// Fails if the machine has no states; see [`Machine::table`].
     pub fn of(machine: &Machine) -> Result<Self, MachineError> {
-        let powers_mw: Vec<f64> = machine.powers().iter().map(|power| power.mw).collect();
-        let costs = CostModel::new(machine.table()?, &powers_mw, machine.running_power().mw);
-        Ok(CostModel { shared: SharedCosts::of(machine), ..costs })
+        let (table, shared) = (machine.table()?, SharedCosts::of(machine));
+        let with = |curve: &PowerCurve| CostModel {
+            shared: shared.clone(),
+            ..CostModel::new(table, &curve.states_mw, curve.running_mw)
+        };
+        // The first is the machine's own.
+        let corners = machine.power_corners();
+        let others = corners[1..].iter().map(with).collect();
+        Ok(CostModel { corners: others, ..with(&corners[0]) })
+    }
+
+    /// The models with other powers that the machine may have, as
+    /// [`PowerCurve`](idlewise_machine::PowerCurve) says: a figure that is linear in the powers, or the ratio of two such,
+    /// has its extremes under these and this model. Empty if all powers are published.
+    pub fn corners(&self) -> &[CostModel] {
+        &self.corners
     }
 
     /// The states.
@@ -174,6 +191,40 @@ impl CostModel {
         states + self.running_uj(tally.work_ns) + self.shared_uj(tally)
     }
 
+    /// The state whose power decides most about which of two tallies has more energy, among those whose power is not
+    /// published: each one may draw as little as the next deeper state, and as much as the next shallower one.
+    pub fn decisive_state(&self, one: &Tally, other: &Tally) -> StateIndex {
+        let [one, other] = [one, other].map(|tally| self.energy_slopes(tally));
+        let effect = |state: StateIndex| {
+            let is_known =
+                self.corners.iter().all(|it| it.powers_mw[state] == self.powers_mw[state]);
+            let above_mw = if state == 0 { self.running_mw } else { self.powers_mw[state - 1] };
+            let below_mw =
+                if state + 1 < self.states.len() { self.powers_mw[state + 1] } else { 0.0 };
+            let span_mw = if is_known { 0.0 } else { above_mw - below_mw };
+            (one[state] - other[state]).abs() * span_mw
+        };
+        let not_polling =
+            (0..self.states.len()).filter(|&state| !self.states.get(state).is_polling);
+        not_polling.max_by(|&a, &b| effect(a).total_cmp(&effect(b))).unwrap_or(0)
+    }
+
+    /// By how much the energy grows with the power of each state, in uJ per mW: the time in it, and what its power
+    /// changes in the energy of transitions.
+    fn energy_slopes(&self, tally: &Tally) -> [f64; STATE_COUNT_MAX] {
+        let mut slopes = [0.0; STATE_COUNT_MAX];
+        let (mut deeper_ns, mut entry_count) = (0.0, 0);
+        for i in (0..self.states.len()).rev() {
+            entry_count += tally.states[i].entry_count;
+            // The shallowest state's transition is free.
+            let break_even_ns = if i == 0 { 0 } else { self.states.get(i).target_residency_ns };
+            let own_ns = break_even_ns as f64 * entry_count as f64;
+            slopes[i] = (tally.states[i].stay_ns as f64 + deeper_ns - own_ns) * UJ_PER_MW_NS;
+            deeper_ns = own_ns;
+        }
+        slopes
+    }
+
     /// The part of it that what CPUs share consumes. It is 0 if they were replayed alone, or if the machine's file
     /// does not say the powers.
     pub fn shared_uj(&self, tally: &Tally) -> f64 {
@@ -227,6 +278,25 @@ mod tests {
         }
         // By hand: (4000 − 1000) mW · 1 µs = 3 µJ, and (1000 − 100) mW · 800 µs = 720 µJ more.
         assert!((model.transition_uj(2) - 723.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_slope_of_energy_is_what_a_milliwatt_changes() {
+        let mut tally = Tally::default();
+        for (i, (count, stay_ns)) in
+            [(3, 70_000), (20, 900_000), (5, 9_000_000)].into_iter().enumerate()
+        {
+            (tally.states[i].entry_count, tally.states[i].stay_ns) = (count, stay_ns);
+        }
+        let model = model();
+        let slopes = model.energy_slopes(&tally);
+        for state in 0..3 {
+            let mut powers_mw = [4_000.0, 1_000.0, 100.0];
+            powers_mw[state] += 1.0;
+            let more = CostModel::new(model.states, &powers_mw, 4_000.0);
+            let change_uj = more.energy_uj(&tally) - model.energy_uj(&tally);
+            assert!((change_uj - slopes[state]).abs() < 1e-6, "{state}: {change_uj} {slopes:?}");
+        }
     }
 
     #[test]

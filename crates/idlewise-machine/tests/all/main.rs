@@ -1,5 +1,6 @@
 //! The bundled machines, and machine files of all kinds.
 
 mod bundled_machines;
+mod curves;
 mod malformed_machine;
 mod prop_machine;

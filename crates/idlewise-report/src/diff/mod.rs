@@ -121,9 +121,12 @@ impl Difference<'_> {
             _ => format!(", and {later_count} more differ later"),
         };
         let plain = |tally: &Tally| Plain::new(tally.delays(&self.states), self.costs, tally);
-        let changes = plain(&self.diff.b).instead_of(&plain(&self.diff.a), self.power_basis);
+        let (before, after) = (plain(&self.diff.a), plain(&self.diff.b));
+        let changes = after.instead_of(&before, self.power_basis);
+        let decisive = self.costs.decisive_state(&self.diff.a, &self.diff.b);
+        let powers = after.under_all_powers(&before, [b, a], self.state_name(decisive));
         let mut sentences =
-            vec![format!("{b} instead of {a}: {changes}.{}", few_gaps(all.gap_count))];
+            vec![format!("{b} instead of {a}: {changes}.{powers}{}", few_gaps(all.gap_count))];
         sentences.push(format!(
             "With {b} instead of {a}, {} of {} ({}) start in another state{later}.",
             all.first_state_count,

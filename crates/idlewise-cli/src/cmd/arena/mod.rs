@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use idlewise_lab::notes::{add_governors, add_log, add_machine};
 use idlewise_lab::target::{AskedMachines, Conditions, Targets, in_use};
-use idlewise_report::arena::{cell_table, standing_table, standings, verdict};
+use idlewise_report::arena::{cell_table, standing_table, standings, under_all_powers, verdict};
 use idlewise_report::{Notes, TextStyle, arena_plot, counted, wrap};
 use idlewise_sim::Basis;
 use idlewise_sim::contest::{CellResult, Entry, Price, Shape};
@@ -279,7 +279,15 @@ impl Arena {
         );
         let gap_count = logs.iter().map(|named| named.log.gap_count()).sum();
         if let Some(verdict) = verdict(&standings, &in_use(logs, None), gap_count) {
-            writeln!(out, "{}\n", wrap(&verdict, style.width, 2))?;
+            writeln!(out, "{}", wrap(&verdict, style.width, 2))?;
+            let costs = |machine: &str| {
+                let target = targets.iter().find(|target| target.machine.id == machine);
+                target.map(|target| &target.costs)
+            };
+            if let Some(text) = under_all_powers(cells, &standings, &costs) {
+                writeln!(out, "{}", wrap(&text, style.width, 2))?;
+            }
+            writeln!(out)?;
         }
         let table = standing_table(&title, &standings);
         writeln!(out, "{}", table.to_text(&style))?;
