@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, StderrLock, StdoutLock, Write};
 use std::path::Path;
 
-use idlewise_report::{json_shown, shown, shown_in_line, without_secrets};
+use idlewise_report::{json_shown, shell_path, shown, shown_in_line, without_secrets};
 use serde::Serialize;
 
 /// The two escape sequences with which tables colour their best values.
@@ -60,6 +60,11 @@ pub fn is_watched() -> bool {
 /// Returns a file's name for use within a line.
 pub fn name(path: &Path) -> String {
     shown_in_line(&without_secrets(&path.to_string_lossy())).into_owned()
+}
+
+/// A file as an operand of a command that can be pasted into a shell.
+pub fn operand(path: &Path) -> String {
+    without_secrets(&shell_path(path)).into_owned()
 }
 
 /// Prints a message on standard error, on its own line.

@@ -49,6 +49,7 @@
 //! | `wakes.rs` | what `idlewise measure wakes` counted |
 //! | `shared_states.rs` | what became of the states that CPUs share |
 //! | `secrets.rs` | [`without_secrets()`]: hides passwords in URLs |
+//! | `shell.rs` | [`shell_word`], [`shell_path`]: what can be pasted into a shell |
 //! | `shown.rs` | [`shown()`]: makes foreign text safe to show |
 //! | `notes.rs` | [`Notes`]: bases and doubts, the lines under a table |
 //!
@@ -88,6 +89,7 @@ pub mod saved;
 mod scale;
 mod secrets;
 pub mod shared_states;
+mod shell;
 mod shown;
 pub mod simulate;
 pub mod states;
@@ -112,6 +114,7 @@ pub use columns::{Better, Column, Heading, Priority, Unit};
 pub use notes::{CountedDoubt, Notes, NotesForm, Statement, wrap};
 pub use parquet::{ParquetColumns, ParquetWriter};
 pub use secrets::without_secrets;
+pub use shell::{shell_path, shell_word};
 pub use shown::{counted, json_shown, shown, shown_in_line, time_words};
 pub use table::Table;
 pub use text::{TextStyle, WIDTH_DEFAULT};

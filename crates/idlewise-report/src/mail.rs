@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use idlewise_sim::Basis;
 
 use crate::replay::{Outcome, Role};
+use crate::shell::shell_word_in_ascii;
 use crate::without_secrets;
 use crate::{Notes, NotesForm, counted};
 
@@ -454,21 +455,9 @@ fn wrapped(text: &str, indent: usize) -> String {
 /// A command as one can paste it into a shell, indented, with a backslash at the end of each line but the last.
 fn shell_lines(words: &[String]) -> String {
     const INDENT: &str = "  ";
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=+,:@%".contains(c);
-    let quoted = |word: &String| match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.clone(),
-        // Only ASCII can be written as it is; other bytes have an escape in every shell of today.
-        false if word.chars().all(|c| matches!(c, ' '..='~')) => {
-            format!("'{}'", word.replace('\'', "'\\''"))
-        }
-        false => format!(
-            "$'{}'",
-            word.escape_default().to_string().replace("\\u{", "\\U").replace('}', "")
-        ),
-    };
     let mut text = String::from(INDENT);
     let mut used = INDENT.len();
-    let words: Vec<String> = words.iter().map(quoted).collect();
+    let words: Vec<String> = words.iter().map(|word| shell_word_in_ascii(word)).collect();
     for (index, word) in words.iter().enumerate() {
         let mut word = word.as_str();
         if index > 0 {

@@ -192,7 +192,11 @@ impl Import {
         notes.doubts_of(&metadata.doubts);
         out.write_all(notes.to_text(100).as_bytes())?;
         if output.is_file() {
-            writeln!(out, "Next: idlewise info {0}; idlewise replay {0}", screen::name(&output))?;
+            writeln!(
+                out,
+                "Next: idlewise info {0}; idlewise replay {0}",
+                screen::operand(&output)
+            )?;
         }
         Ok(ExitCode::SUCCESS)
     }

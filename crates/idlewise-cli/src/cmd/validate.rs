@@ -11,7 +11,6 @@ use idlewise_trace::log::LogError;
 use idlewise_trace::validate::{Check, CheckResult, Finding, validate};
 use serde_json::json;
 
-use crate::cmd::report::provenance::quoted;
 use crate::doubts::ShownDoubts;
 use crate::error::Result;
 use crate::input::{self, NamedLog};
@@ -158,7 +157,7 @@ pub fn verdict_of(named: &NamedLog, file: &Path) -> Result<String> {
         .all(|finding| !matches!(finding.result(), CheckResult::Wrong | CheckResult::Doubt));
     let details = match is_clean {
         true => String::new(),
-        false => format!("; details: idlewise log validate {}", quoted(&file.to_string_lossy())),
+        false => format!("; details: idlewise log validate {}", screen::operand(file)),
     };
     Ok(verdict(named, &findings) + &details)
 }

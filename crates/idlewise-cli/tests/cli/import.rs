@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::Command;
 
 use flate2::Compression;
@@ -526,5 +527,33 @@ fn what_comes_next_is_said_of_a_file_only() {
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
         assert_eq!(said.contains("Next: idlewise info "), is_kept, "{line:?}: {said}");
+    }
+}
+
+/// The name may be somebody else's.
+#[test]
+fn what_comes_next_can_be_pasted() {
+    let folder = folder();
+    let recording = root().join("traces/a-idle.perf.data.xz");
+    let program = Path::new(env!("CARGO_BIN_EXE_idlewise"));
+    for name in ["a b.data.xz", "$(touch pasted);'`touch pasted`.data.xz", "-q\u{fc}\n.data.xz"] {
+        fs::copy(&recording, folder.path().join(name)).unwrap();
+        let imported = Command::new(program)
+            .args(["log", "import", "--"])
+            .arg(format!("./{name}"))
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8([imported.stdout, imported.stderr].concat()).unwrap();
+        let next = said.lines().find_map(|line| line.strip_prefix("Next: "));
+        let next = next.unwrap_or_else(|| panic!("{name}: {said}"));
+        let shell = Command::new("bash")
+            .args(["-ec", &format!("idlewise() {{ \"$PROGRAM\" \"$@\" > /dev/null; }}; {next}")])
+            .env("PROGRAM", program)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(shell.status.success(), "{next}: {}", String::from_utf8_lossy(&shell.stderr));
+        assert!(!folder.path().join("pasted").exists(), "{next}");
     }
 }

@@ -135,7 +135,11 @@ impl Create {
         )?;
         writeln!(out, "{}", wrap(&format!("Command: {}", shown_words(&manifest.command)), 100, 4))?;
         write_privacy(out, manifest)?;
-        writeln!(out, "Others verify it with: idlewise log bundle verify {shown}")?;
+        writeln!(
+            out,
+            "Others verify it with: idlewise log bundle verify {}",
+            screen::operand(path)
+        )?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, ValueHint};
-use idlewise_report::shown_in_line;
+use idlewise_report::{shell_word, shown_in_line};
 
 use crate::cmd::{Definition, arena, compare, predict, replay, simulate, study};
 use crate::error::{Failure, Result, did_you_mean};
@@ -232,12 +232,7 @@ impl Line {
 
 /// The words as one would type them in a shell.
 pub fn shown_words(words: &[String]) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "-_./=+,:@%".contains(c);
-    let quoted = |word: &String| match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    };
-    let words: Vec<String> = words.iter().map(quoted).collect();
+    let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
     shown_in_line(&format!("idlewise {}", words.join(" "))).into_owned()
 }
 

@@ -163,7 +163,8 @@ impl Record {
         );
         say(wrap(&line, 100, 2));
         if path.is_file() {
-            say(format_args!("Next: idlewise info {name}; idlewise advise {name}"));
+            let operand = screen::operand(path);
+            say(format_args!("Next: idlewise info {operand}; idlewise advise {operand}"));
         }
         Ok(())
     }

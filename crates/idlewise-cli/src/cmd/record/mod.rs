@@ -321,7 +321,8 @@ impl Record {
         match is_busy.then(|| why_useless(&summary.output)).flatten() {
             Some(why) => say(why),
             None if summary.output.is_file() => {
-                say(format_args!("Next: idlewise info {path}; idlewise replay {path}"));
+                let operand = screen::operand(&summary.output);
+                say(format_args!("Next: idlewise info {operand}; idlewise replay {operand}"));
             }
             None => {}
         }

@@ -1,7 +1,7 @@
 //! What a page says about where it comes from: the program, the command, the inputs.
 
 use idlewise_report::page::{Facts, Provenance};
-use idlewise_report::without_secrets;
+use idlewise_report::{shell_word, without_secrets};
 
 use crate::input::NamedLog;
 use crate::program;
@@ -12,18 +12,9 @@ pub const PROGRAM: &str = concat!("idlewise ", env!("CARGO_PKG_VERSION"));
 /// The command line of this process, quoted for a shell.
 pub fn command_line() -> String {
     let words =
-        program::arguments().into_iter().skip(1).map(|word| quoted(&word.to_string_lossy()));
+        program::arguments().into_iter().skip(1).map(|word| shell_word(&word.to_string_lossy()));
     let line = std::iter::once("idlewise".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
     without_secrets(&line).into_owned()
-}
-
-/// A word as a shell reads it.
-pub fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:@%^".contains(c) || c == '+';
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Where the logs and machines of a page come from.
@@ -56,18 +47,4 @@ pub fn of(facts: &Facts, logs: &[NamedLog]) -> Vec<Provenance> {
 
 fn row(name: &str, value: String) -> Provenance {
     Provenance { name: name.to_owned(), value }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_quoted_where_a_shell_would_change_them() {
-        assert_eq!(quoted("menu+min"), "menu+min");
-        assert_eq!(quoted("a b"), "'a b'");
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("~/x"), "'~/x'");
-    }
 }

@@ -63,8 +63,8 @@ impl Recorder {
 
     fn summary(&mut self, status: ExitStatus) -> String {
         if status.success() {
-            let path = screen::name(&self.path);
-            return format!("recorded into {path}; next: idlewise info {path}");
+            let (name, operand) = (screen::name(&self.path), screen::operand(&self.path));
+            return format!("recorded into {name}; next: idlewise info {operand}");
         }
         let mut text = String::new();
         if let Some(stderr) = self.child.stderr.take() {
