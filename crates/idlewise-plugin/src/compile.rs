@@ -106,6 +106,13 @@ impl Compiler {
         self.command.split_whitespace().next().and_then(find_program)
     }
 
+    /// Returns whether the compiler finds the headers of the C library.
+    pub fn has_headers(&self) -> bool {
+        let mut command = self.start();
+        command.args(["-E", "-include", "limits.h", "-x", "c", "-o", "/dev/null", "/dev/null"]);
+        command.output().is_ok_and(|output| output.status.success())
+    }
+
     /// Returns the folder for temporary files, and whether this process may create files in it.
     pub fn temporary_folder(&self) -> (PathBuf, bool) {
         let folder = env::temp_dir();

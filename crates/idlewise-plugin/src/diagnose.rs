@@ -26,6 +26,9 @@ pub(crate) fn diagnose(path: &Path, words: &str, text: &str, flavour: &str) -> P
         if name == "idlewise_governor_init" {
             return PluginError::RegistersNothing { path: path.into() };
         }
+        if C_HEADERS.contains(&name) {
+            return PluginError::NoHeaders { name: name.to_owned() };
+        }
         // A name that the file itself declares, or that is in another file, is not explained here.
         if !place.contains(&shown) && !is_linker(line) {
             continue;
@@ -70,6 +73,10 @@ const MISSING: [(&str, &str); 8] = [
     (": fatal error: ", ": No such file"),
     ("unknown type name ‘", "’"),
 ];
+
+/// Headers that every C library has. Distributions package them apart from the compiler, and without them no file is to blame.
+const C_HEADERS: [&str; 6] =
+    ["features.h", "limits.h", "stdint.h", "stdio.h", "stdlib.h", "string.h"];
 
 fn is_linker(line: &str) -> bool {
     line.contains("undefined reference") || line.contains("undefined symbol")
@@ -138,6 +145,9 @@ mod tests {
         assert!(said(ld).starts_with("my.c:2: 'foo' is not provided"), "{}", said(ld));
         let header = "my.c:3:10: fatal error: linux/acpi.h: No such file or directory\n";
         assert!(said(header).starts_with("my.c:3: 'linux/acpi.h' is not provided"));
+        let library = "/usr/lib/gcc/x86_64-linux-gnu/12/include/limits.h:203:15: fatal error: limits.h: No such file or directory\n";
+        let message = said(library);
+        assert!(message.contains("('limits.h')") && !message.contains("my.c"), "{message}");
         let secret = "my.c:4:10: fatal error: /etc/shadow: Permission denied\n    4 | #include\n";
         assert!(said(secret).starts_with("my.c:4: the compiler may not read '/etc/shadow'"));
         let none = "/usr/bin/ld: x.o: in function `enable':\nshim.c:(.text+0x1): undefined reference \

@@ -75,6 +75,14 @@ pub enum PluginError {
         #[source]
         error: io::Error,
     },
+    /// The C library's headers are missing.
+    #[error(
+        "the C compiler has no headers of the C library ('{name}'); install them: apt install libc6-dev"
+    )]
+    NoHeaders {
+        /// The header.
+        name: String,
+    },
     /// The compiler rejected the file.
     #[error("{} doesn't compile as {flavour}:\n{message}", path.display())]
     DoesNotCompile {

@@ -677,20 +677,21 @@ impl Checks<'_> {
             return Err(PluginError::Static.cause(&self.asker));
         }
         let compiler = Compiler::system();
-        let found = judged_compiler(
+        let place = compiler.place();
+        let (folder, is_usable) = compiler.temporary_folder();
+        if place.is_some() && !is_usable {
+            return Err(Cause::new(
+                format!("no file can be made in {}", folder.display()),
+                "name another folder with TMPDIR",
+            ));
+        }
+        judged_compiler(
             compiler.command(),
-            compiler.place().is_some(),
+            place.map(|_| compiler.has_headers()),
             compiler.is_confinable(),
             compiler.code_is_confinable(),
             &install(&Root::live(), self.asker.is_root, Package::Compiler),
-        )?;
-        match compiler.temporary_folder() {
-            (_, true) => Ok(found),
-            (folder, false) => Err(Cause::new(
-                format!("no file can be made in {}", folder.display()),
-                "name another folder with TMPDIR",
-            )),
-        }
+        )
     }
 
     fn lab_boot(&self) -> Checked {
@@ -740,27 +741,31 @@ fn opened(spec: &CounterSpec) -> Result<PerfCounter, ErrorKind> {
     PerfCounter::open(event, cpu).map_err(|error| error.kind())
 }
 
+/// `has_headers` is `None` without a compiler.
 fn judged_compiler(
     command: &str,
-    is_there: bool,
+    has_headers: Option<bool>,
     has_landlock: bool,
     has_seccomp: bool,
     installing: &str,
 ) -> Checked {
-    match (is_there, has_seccomp, has_landlock) {
-        (false, ..) => Err(Cause::new(
+    match (has_headers, has_seccomp, has_landlock) {
+        (None, ..) => Err(Cause::new(
             format!("there is no C compiler '{command}'"),
             format!("{installing}, or name yours with CC"),
         )),
-        (true, false, _) => Ok(Partly(Cause::new(
+        (Some(false), ..) => {
+            Err(Cause::new(format!("'{command}' has no headers of the C library"), installing))
+        }
+        (Some(true), false, _) => Ok(Partly(Cause::new(
             "the kernel has no seccomp filters, so their code is not confined",
             "add --unconfined for files that you trust",
         ))),
-        (true, true, false) => Ok(Partly(Cause::new(
+        (Some(true), true, false) => Ok(Partly(Cause::new(
             "the kernel has no Landlock, so the compiler is not confined",
             "add --unconfined=compiler for files that you trust, or use Linux 5.13 or later",
         ))),
-        (true, true, true) => Ok(Yes(format!("'{command}', confined"))),
+        (Some(true), true, true) => Ok(Yes(format!("'{command}', confined"))),
     }
 }
 
@@ -776,14 +781,14 @@ mod tests {
             Partly(cause) => format!("partly {} {}", cause.why, cause.mend),
             No(cause) => format!("no {} {}", cause.why, cause.mend),
         };
-        for (is_there, landlock, seccomp, parts) in [
-            (false, true, true, ["no there is no C compiler", "gcc"]),
-            (true, false, true, ["partly", "--unconfined=compiler for"]),
-            (true, true, false, ["partly", "--unconfined for"]),
-            (true, true, true, ["yes 'cc'", "confined"]),
+        for (headers, landlock, seccomp, parts) in [
+            (None, true, true, ["no there is no C compiler", "gcc"]),
+            (Some(false), true, true, ["no 'cc' has no headers", "apt install gcc"]),
+            (Some(true), false, true, ["partly", "--unconfined=compiler for"]),
+            (Some(true), true, false, ["partly", "--unconfined for"]),
+            (Some(true), true, true, ["yes 'cc'", "confined"]),
         ] {
-            let found =
-                words(judged_compiler("cc", is_there, landlock, seccomp, "apt install gcc"));
+            let found = words(judged_compiler("cc", headers, landlock, seccomp, "apt install gcc"));
             assert!(parts.iter().all(|part| found.contains(part)), "{found}");
         }
     }

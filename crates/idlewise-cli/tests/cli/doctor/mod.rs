@@ -235,9 +235,12 @@ fn a_compiler_that_is_missing_is_named() {
     let found = row(&document_of(&mut command), "c_governors").clone();
     assert_eq!(found["verdict"], "no", "{found:#}");
     assert_eq!(found["why"], "no file can be made in /nowhere");
-    // Any program will do: it is not started.
+    // It is asked for the C library's headers, which are packed apart from it.
     let found = run(env!("CARGO_BIN_EXE_idlewise"));
-    assert_ne!(found["verdict"], "no", "{found:#}");
+    assert_eq!(found["verdict"], "no", "{found:#}");
+    assert!(found["why"].as_str().unwrap().contains("no headers of the C library"), "{found:#}");
+    assert_ne!(run("cc -O2")["verdict"], "no");
+    assert_eq!(run("cc -nostdinc")["verdict"], "no");
 }
 
 /// What doctor says and what the command says are the same.
