@@ -2,6 +2,8 @@
 /*
  * idlewise_governor: menu's decisions, with a choice of three rules for one case.
  *
+ * After menu.c: Copyright (C) 2006-2007 Adam Belay, 2009 Intel Corporation (Arjan van de Ven)
+ *
  * While the tick is stopped, nothing corrects a forecast that is too short. `rule` says what to do
  * with a forecast below a tick. It can be changed at any time, and applies to all CPUs:
  *

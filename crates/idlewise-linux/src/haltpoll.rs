@@ -1,4 +1,4 @@
-//! The haltpoll governor.
+//! The haltpoll governor, after Linux's haltpoll.c: Copyright 2019 Red Hat, Inc. and its affiliates (Marcelo Tosatti).
 //!
 //! The idea
 //! --------

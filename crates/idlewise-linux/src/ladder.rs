@@ -1,4 +1,5 @@
-//! The ladder governor.
+//! The ladder governor, after Linux's ladder.c: Copyright (C) 2001, 2002 Andy Grover and Paul Diefenbaugh, 2004, 2005
+//! Dominik Brodowski, 2006-2007 Venkatesh Pallipadi, Shaohua Li and Adam Belay.
 //!
 //! The idea
 //! --------

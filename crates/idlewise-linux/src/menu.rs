@@ -1,4 +1,4 @@
-//! The menu governor.
+//! The menu governor, after Linux's menu.c: Copyright (C) 2006-2007 Adam Belay, 2009 Intel Corporation (Arjan van de Ven).
 //!
 //! The idea
 //! --------

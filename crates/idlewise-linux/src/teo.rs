@@ -1,4 +1,5 @@
-//! The timer events oriented governor, TEO (Rafael J. Wysocki, 2018).
+//! The timer events oriented governor, TEO, after Linux's teo.c: Copyright (C) 2018-2021 Intel Corporation (Rafael J.
+//! Wysocki).
 //!
 //! Observation
 //! -----------
