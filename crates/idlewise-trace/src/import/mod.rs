@@ -291,6 +291,11 @@ pub enum ImportError {
         /// What the system said.
         source: io::Error,
     },
+    /// There is no thread to read with.
+    #[error(
+        "cannot start a thread: {0}; allow more processes (ulimit -u) or more memory (ulimit -v)"
+    )]
+    NoThread(io::Error),
     /// The file has no bytes.
     #[error("byte 0: the file is empty, expected {}; record again", format_list())]
     Empty,

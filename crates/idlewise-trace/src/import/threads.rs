@@ -34,14 +34,13 @@ pub(super) fn run<T: Send>(
     progress: &dyn Fn(u64),
     sink: &mut dyn FnMut(&[Event]),
 ) -> Result<(T, String), ImportError> {
-    let no_thread = |source| ImportError::Io { at_byte: 0, source };
     let named = |name: String| thread::Builder::new().name(name);
     let (full_sender, full) = sync_channel::<Batch>(WAITING_BATCH_COUNT);
     let (empty_sender, empty) = channel::<Batch>();
     thread::scope(|scope| {
         let hasher = named(format!("{name}-hash"))
             .spawn_scoped(scope, || hash(source))
-            .map_err(no_thread)?;
+            .map_err(ImportError::NoThread)?;
         let reader = named(name.to_owned())
             .spawn_scoped(scope, move || {
                 read(&mut |batch| {
@@ -50,7 +49,7 @@ pub(super) fn run<T: Send>(
                     full_sender.send(std::mem::replace(batch, next)).is_ok()
                 })
             })
-            .map_err(no_thread)?;
+            .map_err(ImportError::NoThread)?;
         for batch in full {
             if !batch.events.is_empty() {
                 sink(&batch.events);

@@ -140,7 +140,7 @@ impl Recording for PerfData {
             let reader = thread::Builder::new()
                 .name("perf-data".to_owned())
                 .spawn_scoped(scope, || self.read_blocks(full_sender, empty))
-                .map_err(|source| ImportError::Io { at_byte: 0, source })?;
+                .map_err(ImportError::NoThread)?;
             order_batches(full, &empty_sender, &mut orderer, progress, sink);
             match reader.join() {
                 Ok(outcome) => outcome,
