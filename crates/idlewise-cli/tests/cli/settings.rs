@@ -193,6 +193,13 @@ fn what_was_applied_is_shown_and_given_back() {
     let reverted = machine.json("revert");
     assert_eq!(reverted["changes"].as_array().unwrap().len(), 4);
     assert_eq!(machine.sysfs(), before);
+    // A reason is no second line of ours.
+    let mut apply = machine.arguments("apply --set C6=off@1");
+    apply.extend(["--reason", "x\n  2  C1=off"]);
+    assert!(idlewise(&apply).status.success());
+    let text = machine.said("status").1;
+    assert!(text.contains("reason: x\u{240a}  2  C1=off\n"), "{text}");
+    machine.json("revert");
     let (status, text) = machine.said("revert");
     assert_eq!((status, text.as_str()), (Some(0), "Nothing to restore\n"));
     assert!(machine.said("status").1.contains("idlewise has set nothing"));

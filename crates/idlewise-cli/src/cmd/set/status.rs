@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use idlewise_host::settings::{self, Lasts, SessionStatus, status};
+use idlewise_report::shown_in_line;
 use serde_json::{Value, json};
 
 use super::{lines, settings_in_short, span};
@@ -111,13 +112,13 @@ fn session_text(session: &SessionStatus) -> String {
         (None, None, Lasts::WhileRunning) => "until it ends".to_owned(),
     };
     let by = match is_running {
-        true => format!("{command}, process {pid}"),
-        false => command.clone(),
+        true => format!("{}, process {pid}", shown_in_line(command)),
+        false => shown_in_line(command).into_owned(),
     };
     let mut text =
         format!("  {id}  {}\n     by {by}, {since} ago, {until}\n", settings_in_short(settings));
     if let Some(reason) = reason {
-        text.push_str(&format!("     reason: {reason}\n"));
+        text.push_str(&format!("     reason: {}\n", shown_in_line(reason)));
     }
     if let Some((holder, false)) = session.holder {
         text.push_str(&format!(
