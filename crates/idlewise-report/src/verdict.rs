@@ -178,47 +178,36 @@ impl Plain {
         other.delays.sum_ns() as f64 - self.delays.sum_ns() as f64
     }
 
-    /// Which of the two uses less energy under all powers that the machine may have, in a sentence; empty if they are known. `decisive`
-    /// is the state whose power decides most. A second figure that is shown must agree.
+    /// Which of the two uses less energy under all powers that the machine may have, in a sentence. `None` if they are
+    /// known, or if both use the same. `decisive` is the state whose power decides most. A second figure that is
+    /// shown must agree.
     pub(crate) fn under_all_powers(
         &self,
         other: &Plain,
-        names: [&str; 2],
+        [mine, theirs]: [&str; 2],
         decisive: &str,
-    ) -> String {
-        if self.others.is_empty() {
-            return String::new();
-        }
-        let freed_ns = self.percent_with_freed_time(other).map(|_| self.freed_ns(other));
-        let mut range = [f64::MAX, f64::MIN];
-        let all =
-            self.others.iter().chain([&self.own]).zip(other.others.iter().chain([&other.own]));
-        for (mine, theirs) in all {
-            let [kept, freed] = percents_of_energy(mine, theirs, freed_ns.unwrap_or(0.0));
-            for percent in [kept, freed].into_iter().filter(|percent| !percent.is_nan()) {
-                range = [range[0].min(percent), range[1].max(percent)];
+    ) -> Option<String> {
+        let freed_ns = self.percent_with_freed_time(other).map_or(0.0, |_| self.freed_ns(other));
+        let both = self.others.iter().zip(&other.others).chain([(&self.own, &other.own)]);
+        let percents = both.flat_map(|(mine, theirs)| percents_of_energy(mine, theirs, freed_ns));
+        let (low, high) = percents
+            .filter(|percent| !percent.is_nan())
+            .fold((f64::MAX, f64::MIN), |(low, high), it| (low.min(it), high.max(it)));
+        let all = "under all plausible powers";
+        let range = format!("{} to {}", percent_words(low), percent_words(high));
+        match (low > -SAME_PERCENT, high < SAME_PERCENT) {
+            _ if self.others.is_empty() => None,
+            (true, true) => None,
+            (false, true) => {
+                Some(format!("{mine} uses less energy than {theirs} {all} ({range})."))
             }
-        }
-        let [mine, theirs] = names;
-        let [low, high] = range.map(percent_words);
-        match range {
-            [low, high] if low > high || low.abs().max(high.abs()) < SAME_PERCENT => {
-                " They use the same energy under all plausible powers.".to_owned()
+            (true, false) => {
+                Some(format!("{mine} uses more energy than {theirs} {all} ({range})."))
             }
-            [_, most] if most < SAME_PERCENT => {
-                format!(
-                    " {mine} uses less energy than {theirs} under all plausible powers ({low} to {high})."
-                )
-            }
-            [least, _] if least > -SAME_PERCENT => {
-                format!(
-                    " {mine} uses more energy than {theirs} under all plausible powers ({low} to {high})."
-                )
-            }
-            _ => format!(
-                " Which one uses less energy depends on {decisive}'s power, which `idlewise measure power` finds: {low} to \
-                 {high} is plausible."
-            ),
+            (false, false) => Some(format!(
+                "Which one uses less energy depends on {decisive}'s power, which `idlewise measure power` finds: {range} \
+                 is plausible."
+            )),
         }
     }
 }
@@ -233,8 +222,8 @@ fn percents_of_energy(mine: &Consumed, theirs: &Consumed, freed_ns: f64) -> [f64
 fn percent_words(percent: f64) -> String {
     match percent {
         percent if percent.abs() < SAME_PERCENT => "0 %".to_owned(),
-        percent if percent >= 1_000.0 => format!("{:.0} times", percent / 100.0 + 1.0),
-        percent if percent.abs() >= 10.0 => format!("{percent:+.0} %"),
+        percent if percent >= 1_000.0 => format!("{:.0} times as much", percent / 100.0 + 1.0),
+        percent if percent.abs() >= 9.95 => format!("{percent:+.0} %"),
         percent => format!("{percent:+.1} %"),
     }
 }
@@ -245,7 +234,7 @@ fn is_less(a: f64, b: f64) -> bool {
 }
 
 /// Less than this is shown as no change.
-const SAME_PERCENT: f64 = 0.05;
+pub(crate) const SAME_PERCENT: f64 = 0.05;
 
 /// In percent, as it is shown: with one digit.
 pub(crate) fn percent_change(before: f64, after: f64) -> f64 {
@@ -282,7 +271,7 @@ fn change(what: &str, before: f64, after: f64, unit: &dyn Fn(f64) -> String) -> 
     }
     match percent_change(before, after) {
         0.0 => format!("same {what}"),
-        _ if after >= TIMES_MIN * before => format!("{what} {:.0} times", after / before),
+        _ if after >= TIMES_MIN * before => format!("{what} {:.0} times as much", after / before),
         percent => format!("{what} {percent:+.1} %"),
     }
 }
@@ -388,17 +377,20 @@ impl<'o, 'a> Judged<'o, 'a> {
                 }
             }
         };
-        if let Some(other) = other {
-            let state = base.costs.decisive_state(&base.tally, &other.tally);
-            let decisive = base.state_names.get(state).map_or("?", String::as_str);
-            let names = [&*other.governor, &*base.governor];
-            text += &Plain::of(other).under_all_powers(&mine, names, decisive);
-        }
         text += &few_gaps(base.tally.gap_count);
         if !self.was_replayed && in_use.is_recorded {
             text += &in_use.not_replayed();
         }
         text
+    }
+
+    /// Which of the two uses less energy whatever the powers are, where they are assumed.
+    pub fn under_all_powers(&self) -> Option<String> {
+        let (base, other) = (self.base, self.other?);
+        let state = base.costs.decisive_state(&base.tally, &other.tally);
+        let decisive = base.state_names.get(state).map_or("?", String::as_str);
+        let names = [&*other.governor, &*base.governor];
+        Plain::of(other).under_all_powers(&Plain::of(base), names, decisive)
     }
 
     /// By how much both cost more than the best possible.
@@ -433,7 +425,10 @@ pub fn verdicts(
         let in_use = in_use(&group[0].machine);
         let Some(judged) = Judged::of(group, &in_use, prices) else { continue };
         let Outcome { log, machine, .. } = judged.base;
-        verdicts.push(Statement::about(log, machine, judged.sentence(&in_use)));
+        let powers = judged.under_all_powers();
+        let sentences = std::iter::once(judged.sentence(&in_use)).chain(powers);
+        let text = sentences.collect::<Vec<_>>().join(" ");
+        verdicts.push(Statement::about(log, machine, text));
         let regret = judged.regret(prices);
         regrets.extend(regret.map(|text| Statement::about(log, machine, text)));
     }
@@ -492,29 +487,31 @@ mod tests {
             Plain::new(Delays::default(), &costs, &tally)
         };
         let sleeper = run([(0, 0), (0, 0), (10, 1_000)]);
-        let text = |one: &Plain, other: &Plain| one.under_all_powers(other, ["teo", "menu"], "C6");
+        let text = |one: &Plain, other: &Plain| {
+            one.under_all_powers(other, ["teo", "menu"], "C6").unwrap_or_default()
+        };
         // By hand, with stays of 100 us. If only C1 saves, all of it: 2 us of polling each. If only C6 does, C1
-        // draws 0.9967 of polling and costs 0.0067 us of it, against 600 us for each exit: 99.67 less than 600.
+        // draws 0.9967 of polling and costs 0.0067 us of it, 99.67 us in all, against 598 us for each exit.
         assert_eq!(
             text(&run([(0, 0), (10, 1_000), (0, 0)]), &sleeper),
-            " teo uses less energy than menu under all plausible powers (-83 % to 0 %)."
+            "teo uses less energy than menu under all plausible powers (-83 % to 0 %)."
         );
         assert_eq!(
             text(&sleeper, &run([(0, 0), (10, 1_000), (0, 0)])),
-            " teo uses more energy than menu under all plausible powers (0 % to +502 %)."
+            "teo uses more energy than menu under all plausible powers (0 % to +500 %)."
         );
         // Ten stays of 1 ms. If only C1 saves, both cost the same; if only C6 does, it saves 40 %.
         let mixed = run([(1, 100), (9, 9_900), (0, 0)]);
         assert_eq!(
             text(&mixed, &run([(0, 0), (0, 0), (10, 10_000)])),
-            " teo uses more energy than menu under all plausible powers (0 % to +490 %)."
+            "teo uses more energy than menu under all plausible powers (0 % to +490 %)."
         );
         assert_eq!(
             text(&run([(1, 100), (9, 900), (0, 0)]), &sleeper),
-            " Which one uses less energy depends on C6's power, which `idlewise measure power` finds: -83 % to +490 % is \
+            "Which one uses less energy depends on C6's power, which `idlewise measure power` finds: -83 % to +490 % is \
              plausible."
         );
-        assert_eq!(text(&mixed, &mixed), " They use the same energy under all plausible powers.");
+        assert_eq!(text(&mixed, &mixed), "");
         // Published powers leave nothing open.
         let known = CostModel::of(&idlewise_machine::bundled("skx").unwrap()).unwrap();
         let run = |stay_ns| {
@@ -535,7 +532,7 @@ mod tests {
         );
         assert_eq!(
             words(&plain(&[(2_000, 100)], 20_000.0)),
-            "p99 2 µs instead of 290 µs, mean delay -98.6 %, energy 20 times (assumed power)"
+            "p99 2 µs instead of 290 µs, mean delay -98.6 %, energy 20 times as much (assumed power)"
         );
         // What would be shown as +0.0 % is the same.
         let near = plain(&[(2_000, 50), (290_000, 50)], 1_000.1);

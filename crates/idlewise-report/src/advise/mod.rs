@@ -67,6 +67,9 @@ words! {
 pub struct Slices {
     /// The energy of all CPUs while idle.
     pub energy_uj: Vec<f64>,
+    /// Its sum under each other power that the machine may have ([`CostModel::corners`](idlewise_sim::CostModel::corners)); empty
+    /// where that is not known.
+    pub corner_uj: Vec<f64>,
     /// The delays of the events of the CPUs that matter.
     pub delays: Vec<Delays>,
 }
@@ -74,13 +77,21 @@ pub struct Slices {
 impl Slices {
     /// Makes empty slices.
     pub fn new(count: usize) -> Self {
-        Slices { energy_uj: vec![0.0; count], delays: vec![Delays::default(); count] }
+        Slices {
+            energy_uj: vec![0.0; count],
+            corner_uj: Vec::new(),
+            delays: vec![Delays::default(); count],
+        }
     }
 
     /// Adds those of another CPU. Its delays count only if it is one that matters.
     pub fn add(&mut self, other: &Slices, with_delays: bool) {
         for (sum, energy_uj) in self.energy_uj.iter_mut().zip(&other.energy_uj) {
             *sum += energy_uj;
+        }
+        self.corner_uj.resize(self.corner_uj.len().max(other.corner_uj.len()), 0.0);
+        for (sum, corner_uj) in self.corner_uj.iter_mut().zip(&other.corner_uj) {
+            *sum += corner_uj;
         }
         if with_delays {
             for (sum, delays) in self.delays.iter_mut().zip(&other.delays) {
@@ -224,7 +235,8 @@ impl Advice {
                     "" => String::new(),
                     verdict => format!(" As it is, the machine {verdict}."),
                 };
-                format!("Recommended: {}. {}{now}{few}", row.shown_setting(), self.effect(row))
+                let powers = row.under_all_powers();
+                format!("Recommended: {}. {}{powers}{now}{few}", row.shown_setting(), self.effect(row))
             }
             Outcome::LeaveAlone if self.rows[0].event_count == 0 => {
                 "Leave it alone: the recording has no events on these CPUs.".to_owned()

@@ -372,3 +372,33 @@ fn rounding_never_meets_a_limit() {
         assert!(rounded_up(ns) >= ns && rounded_up(ns) as f64 <= ns as f64 * 1.002, "{ns}");
     }
 }
+
+#[test]
+fn a_saving_that_rests_on_assumed_powers_says_so() {
+    let with =
+        |corner_uj: [f64; 2], slices: Slices| Slices { corner_uj: corner_uj.to_vec(), ..slices };
+    let before = with([1e7, 2e7], slices(&[2_000, 290_000], |_| 1e6));
+    let said = |corner_uj: [f64; 2]| {
+        let after = with(corner_uj, slices(&[2_000], |_| 9e5));
+        let candidates = [candidate("latency=2us", Step::LatencyLimit, after)];
+        let advice = advice_beside(&before, &candidates, priced(0.0));
+        let csv = Table::new("", &columns(), advice.rows.iter()).to_csv();
+        let row = csv.lines().nth(2).unwrap_or_default().to_owned();
+        (advice.sentence(), row)
+    };
+    // By hand: the own powers save 10 %, the others 1 and 50, or cost 20.
+    let (sentence, row) = said([9.9e6, 1e7]);
+    let all = "It saves power under all plausible powers of the states (−50.0 % to −1.0 %).";
+    assert!(sentence.contains(all), "{sentence}");
+    assert!(row.contains("-0.5") && row.contains("-0.01"), "{row}");
+    let (sentence, _) = said([1.2e7, 2e7]);
+    let depends =
+        "depends on the states' powers, which are assumed: −10.0 % to +20.0 % is plausible";
+    assert!(sentence.contains(depends), "{sentence}");
+    let known = advice_beside(
+        &slices(&[2_000, 290_000], |_| 1e6),
+        &[candidate("latency=2us", Step::LatencyLimit, slices(&[2_000], |_| 9e5))],
+        priced(0.0),
+    );
+    assert!(!known.sentence().contains("plausible"), "{}", known.sentence());
+}

@@ -79,7 +79,7 @@ impl About<'_, '_> {
         let in_use = self.machine.in_use;
         let Some(judged) = Judged::of(self.group, in_use, self.prices()) else {
             verdict.sentence = format!("On {id}: no governor to judge, only bounds.");
-            verdict.limits = self.limits(notes, None);
+            verdict.limits = self.limits(notes, None, None);
             return verdict;
         };
         let listed = self.replayed.listed();
@@ -92,7 +92,8 @@ impl About<'_, '_> {
         let basis = self.energy_basis();
         verdict.facts.extend(regret.map(|text| VerdictFact { text, basis }));
         let cheapest = extremes(self.group, reference_price(self.prices()), self.prices());
-        verdict.limits = self.limits(notes, cheapest.map(|(nearest, _)| nearest));
+        let powers = judged.under_all_powers();
+        verdict.limits = self.limits(notes, cheapest.map(|(nearest, _)| nearest), powers);
         verdict
     }
 
@@ -255,7 +256,12 @@ impl About<'_, '_> {
     }
 
     /// What to remember before one acts on the sentence.
-    fn limits(&self, notes: &NoteFacts, nearest: Option<&Outcome<'_>>) -> Vec<String> {
+    fn limits(
+        &self,
+        notes: &NoteFacts,
+        nearest: Option<&Outcome<'_>>,
+        under_all_powers: Option<String>,
+    ) -> Vec<String> {
         let broken = self.group.iter().filter_map(Outcome::broken_rules);
         let mut limits: Vec<String> = broken.map(|text| format!("{text}.")).collect();
         let prices = self.prices();
@@ -271,8 +277,9 @@ impl About<'_, '_> {
             limits.push(format!("The order depends on the price of delay: {}.", others.join(", ")));
         }
         if self.machine.power_basis == Basis::Assumed {
+            let also = under_all_powers.map_or_else(String::new, |text| format!(" {text}"));
             limits.push(format!(
-                "The powers of {} are assumed, and with them every energy and cost.",
+                "The powers of {} are assumed, and with them every energy and cost.{also}",
                 machine_words(self.machine.id)
             ));
         }

@@ -12,9 +12,10 @@
 use idlewise_core::tick_period_ns;
 use idlewise_host::settings::CpuSet;
 use idlewise_report::advise::Slices;
+use idlewise_sim::CostModel;
 use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{
-    Delays, GapCourse, ObservedLane, Observer, PerCpu, Setting, replay_cpus,
+    Delays, GapCourse, ObservedLane, Observer, PerCpu, Setting, Tally, replay_cpus,
 };
 use idlewise_trace::IdleGap;
 use idlewise_trace::log::{ColumnSet, IdleLog};
@@ -100,13 +101,67 @@ struct Finished {
 }
 
 /// What a lane has spent.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Spent {
+    /// With the machine's own powers, and then with each other that it may have.
+    models: Vec<Consumed>,
+    idle_ns: f64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Consumed {
     /// Everything.
     energy_uj: f64,
     /// In idle states, without entering and leaving them.
     idle_uj: f64,
-    idle_ns: f64,
+}
+
+impl Spent {
+    fn of(costs: &CostModel, tally: &Tally) -> Self {
+        let states = || tally.states.iter().take(costs.states().len()).enumerate();
+        let consumed = |costs: &CostModel| Consumed {
+            energy_uj: costs.energy_uj(tally),
+            idle_uj: states().map(|(state, it)| costs.stays_uj(state, 0, it.stay_ns)).sum(),
+        };
+        Spent {
+            models: std::iter::once(costs).chain(costs.corners()).map(consumed).collect(),
+            idle_ns: states().map(|(_, it)| it.stay_ns as f64).sum(),
+        }
+    }
+
+    fn add(&mut self, other: &Spent) {
+        self.models.resize(other.models.len(), Consumed::default());
+        for (sum, other) in self.models.iter_mut().zip(&other.models) {
+            sum.energy_uj += other.energy_uj;
+            sum.idle_uj += other.idle_uj;
+        }
+        self.idle_ns += other.idle_ns;
+    }
+
+    /// What was spent since `before`.
+    fn since(&self, before: &Spent) -> Self {
+        let zero = Consumed::default();
+        let befores = before.models.iter().chain(std::iter::repeat(&zero));
+        let models = self.models.iter().zip(befores);
+        Spent {
+            models: models
+                .map(|(now, before)| Consumed {
+                    energy_uj: now.energy_uj - before.energy_uj,
+                    idle_uj: now.idle_uj - before.idle_uj,
+                })
+                .collect(),
+            idle_ns: self.idle_ns - before.idle_ns,
+        }
+    }
+}
+
+/// Adds energy by model to a slice: first the machine's own.
+fn add_energy(slices: &mut Slices, at: usize, mut uj: impl Iterator<Item = f64>) {
+    slices.energy_uj[at] += uj.next().unwrap_or(0.0);
+    for (corner, uj) in uj.enumerate() {
+        slices.corner_uj.resize(slices.corner_uj.len().max(corner + 1), 0.0);
+        slices.corner_uj[corner] += uj;
+    }
 }
 
 impl Cpu<'_> {
@@ -123,7 +178,8 @@ impl Cpu<'_> {
                 let freed_ns =
                     as_it_is.delays[at].sum_ns() as f64 - slices.delays[at].sum_ns() as f64;
                 if spent.idle_ns > 0.0 {
-                    slices.energy_uj[at] += freed_ns * spent.idle_uj / spent.idle_ns;
+                    let freed = spent.models.iter().map(|it| freed_ns * it.idle_uj / spent.idle_ns);
+                    add_energy(slices, at, freed);
                 }
             }
         }
@@ -261,21 +317,12 @@ impl Replayed<'_> {
         let costs = &self.target.costs;
         for (index, lane) in cpu.lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };
-            let tally = lane.tally();
-            let states = tally.states.iter().take(self.target.states.len()).enumerate();
-            let now = states.fold(
-                Spent { energy_uj: costs.energy_uj(tally), ..Spent::default() },
-                |sum, (state, counts)| Spent {
-                    idle_uj: sum.idle_uj + costs.stays_uj(state, 0, counts.stay_ns),
-                    idle_ns: sum.idle_ns + counts.stay_ns as f64,
-                    ..sum
-                },
-            );
-            let before = std::mem::replace(&mut cpu.before[index], now);
-            cpu.slices[index].energy_uj[cpu.at] += now.energy_uj - before.energy_uj;
-            let idle = &mut cpu.idle[index][cpu.at];
-            idle.idle_uj += now.idle_uj - before.idle_uj;
-            idle.idle_ns += now.idle_ns - before.idle_ns;
+            let now = Spent::of(costs, lane.tally());
+            let spent = now.since(&cpu.before[index]);
+            cpu.before[index] = now;
+            let energies = spent.models.iter().map(|it| it.energy_uj);
+            add_energy(&mut cpu.slices[index], cpu.at, energies);
+            cpu.idle[index][cpu.at].add(&spent);
         }
     }
 }
