@@ -24,7 +24,10 @@
 //! Without published powers, a corner is a single hinge: as if one state saved everything. Then two governors are compared for
 //! each state as if it were the only one that pays.
 
+use std::collections::BTreeMap;
+
 use crate::machine::Machine;
+use crate::state::MachineState;
 
 /// The power of a running core, and of one in each state, in milliwatts.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +61,8 @@ impl Machine {
         if (0..self.states.len()).all(follows) && running.is_some() {
             return vec![own];
         }
-        let basis = self.hinges();
+        let places_ns = self.places_ns();
+        let basis = hinges(&places_ns);
         let height = |hinge: usize, index: usize| basis[hinge][index];
         // A row is a rule: coefficients of the weights and of its slack, and what they come to.
         let (weight_count, slack_count) = (basis.len(), if running.is_some() { 0 } else { 2 });
@@ -80,10 +84,15 @@ impl Machine {
                 rule(&|_| 1.0, Some((1, 1.0)), RUNNING_RANGE[1] * own.running_mw);
             }
         }
+        // Of several states at one place, the curve goes through the deepest that is published.
+        let mut through = BTreeMap::new();
         for index in (0..self.states.len()).filter(|&index| is_fixed[index]) {
             if !self.states[index].idle().is_polling {
-                rule(&|hinge| height(hinge, index), None, own.states_mw[index]);
+                through.insert(places_ns[index], index);
             }
+        }
+        for index in through.into_values() {
+            rule(&|hinge| height(hinge, index), None, own.states_mw[index]);
         }
         let mut corners = vec![own.clone()];
         for_each_choice(weight_count + slack_count, rows.len(), &mut |columns| {
@@ -110,27 +119,28 @@ impl Machine {
         corners
     }
 
-    /// The constant and the hinges, each as its height at every state.
-    fn hinges(&self) -> Vec<Vec<f64>> {
-        // Where a table gives two states the same residency, or a deeper one less, the deeper one may still draw less.
-        let mut last_ns = 0;
-        let residencies_ns: Vec<u64> = self
-            .states
-            .iter()
-            .map(|state| {
-                if !state.idle().is_polling {
-                    last_ns = state.target_residency_ns.max(last_ns + 1);
-                }
-                last_ns
-            })
-            .collect();
-        let mut hinges = vec![vec![1.0; self.states.len()]];
-        for &end_ns in residencies_ns.iter().filter(|ns| **ns > 0) {
-            let height = |&at_ns: &u64| (1.0 - at_ns as f64 / end_ns as f64).max(0.0);
-            hinges.push(residencies_ns.iter().map(height).collect());
-        }
-        hinges
+    /// Where each state lies on the curve: at its target residency. Polling is running.
+    fn places_ns(&self) -> Vec<u64> {
+        let place_ns = |state: &MachineState| match state.idle().is_polling {
+            true => 0,
+            // One that pays at once may still draw less than running.
+            false => state.target_residency_ns.max(1),
+        };
+        self.states.iter().map(place_ns).collect()
     }
+}
+
+/// The constant and the hinges, each as its height at every state.
+fn hinges(places_ns: &[u64]) -> Vec<Vec<f64>> {
+    let mut ends_ns: Vec<u64> = places_ns.iter().copied().filter(|ns| *ns > 0).collect();
+    ends_ns.sort_unstable();
+    ends_ns.dedup();
+    let mut hinges = vec![vec![1.0; places_ns.len()]];
+    hinges.extend(ends_ns.into_iter().map(|end_ns| {
+        let height = |&at_ns: &u64| (1.0 - at_ns as f64 / end_ns as f64).max(0.0);
+        places_ns.iter().map(height).collect::<Vec<f64>>()
+    }));
+    hinges
 }
 
 /// Calls `each` with every choice of `count` out of `all`, in ascending order.

@@ -179,13 +179,13 @@ impl Plain {
     }
 
     /// Which of the two uses less energy under all powers that the machine may have, in a sentence. `None` if they are
-    /// known, or if both use the same. `decisive` is the state whose power decides most. A second figure that is
-    /// shown must agree.
+    /// known, or if both use the same. `decisive` is whose power decides most: a state's, or a running core's. A second
+    /// figure that is shown must agree.
     pub(crate) fn under_all_powers(
         &self,
         other: &Plain,
         [mine, theirs]: [&str; 2],
-        decisive: &str,
+        decisive: Option<&str>,
     ) -> Option<String> {
         let freed_ns = self.percent_with_freed_time(other).map_or(0.0, |_| self.freed_ns(other));
         let both = self.others.iter().zip(&other.others).chain([(&self.own, &other.own)]);
@@ -193,22 +193,31 @@ impl Plain {
         let (low, high) = percents
             .filter(|percent| !percent.is_nan())
             .fold((f64::MAX, f64::MIN), |(low, high), it| (low.min(it), high.max(it)));
-        let all = "under all plausible powers";
-        let range = format!("{} to {}", percent_words(low), percent_words(high));
-        match (low > -SAME_PERCENT, high < SAME_PERCENT) {
-            _ if self.others.is_empty() => None,
-            (true, true) => None,
-            (false, true) => {
-                Some(format!("{mine} uses less energy than {theirs} {all} ({range})."))
-            }
-            (true, false) => {
-                Some(format!("{mine} uses more energy than {theirs} {all} ({range})."))
-            }
-            (false, false) => Some(format!(
-                "Which one uses less energy depends on {decisive}'s power, which `idlewise measure power` finds: {range} \
-                 is plausible."
-            )),
+        if self.others.is_empty() || low > -SAME_PERCENT && high < SAME_PERCENT {
+            return None;
         }
+        let range = match [low, high].map(percent_words) {
+            [low, high] if low == high => low,
+            [low, high] => format!("{low} to {high}"),
+        };
+        let order = match () {
+            () if high <= -SAME_PERCENT => "uses less energy than",
+            () if high < SAME_PERCENT => "uses no more energy than",
+            () if low >= SAME_PERCENT => "uses more energy than",
+            () if low > -SAME_PERCENT => "uses no less energy than",
+            () => {
+                let whose = match decisive {
+                    Some(state) => {
+                        format!("{state}'s power, which `idlewise measure power` finds")
+                    }
+                    None => "the power of a running core, which is assumed".to_owned(),
+                };
+                return Some(format!(
+                    "Which one uses less energy depends on {whose}: {range} is plausible."
+                ));
+            }
+        };
+        Some(format!("{mine} {order} {theirs} under all plausible powers ({range})."))
     }
 }
 
@@ -222,6 +231,7 @@ fn percents_of_energy(mine: &Consumed, theirs: &Consumed, freed_ns: f64) -> [f64
 fn percent_words(percent: f64) -> String {
     match percent {
         percent if percent.abs() < SAME_PERCENT => "0 %".to_owned(),
+        percent if percent.is_infinite() => "any multiple".to_owned(),
         percent if percent >= 1_000.0 => format!("{:.0} times as much", percent / 100.0 + 1.0),
         percent if percent.abs() >= 9.95 => format!("{percent:+.0} %"),
         percent => format!("{percent:+.1} %"),
@@ -388,7 +398,7 @@ impl<'o, 'a> Judged<'o, 'a> {
     pub fn under_all_powers(&self) -> Option<String> {
         let (base, other) = (self.base, self.other?);
         let state = base.costs.decisive_state(&base.tally, &other.tally);
-        let decisive = base.state_names.get(state).map_or("?", String::as_str);
+        let decisive = state.and_then(|state| base.state_names.get(state)).map(String::as_str);
         let names = [&*other.governor, &*base.governor];
         Plain::of(other).under_all_powers(&Plain::of(base), names, decisive)
     }
@@ -488,23 +498,23 @@ mod tests {
         };
         let sleeper = run([(0, 0), (0, 0), (10, 1_000)]);
         let text = |one: &Plain, other: &Plain| {
-            one.under_all_powers(other, ["teo", "menu"], "C6").unwrap_or_default()
+            one.under_all_powers(other, ["teo", "menu"], Some("C6")).unwrap_or_default()
         };
         // By hand, with stays of 100 us. If only C1 saves, all of it: 2 us of polling each. If only C6 does, C1
         // draws 0.9967 of polling and costs 0.0067 us of it, 99.67 us in all, against 598 us for each exit.
         assert_eq!(
             text(&run([(0, 0), (10, 1_000), (0, 0)]), &sleeper),
-            "teo uses less energy than menu under all plausible powers (-83 % to 0 %)."
+            "teo uses no more energy than menu under all plausible powers (-83 % to 0 %)."
         );
         assert_eq!(
             text(&sleeper, &run([(0, 0), (10, 1_000), (0, 0)])),
-            "teo uses more energy than menu under all plausible powers (0 % to +500 %)."
+            "teo uses no less energy than menu under all plausible powers (0 % to +500 %)."
         );
         // Ten stays of 1 ms. If only C1 saves, both cost the same; if only C6 does, it saves 40 %.
         let mixed = run([(1, 100), (9, 9_900), (0, 0)]);
         assert_eq!(
             text(&mixed, &run([(0, 0), (0, 0), (10, 10_000)])),
-            "teo uses more energy than menu under all plausible powers (0 % to +490 %)."
+            "teo uses no less energy than menu under all plausible powers (0 % to +490 %)."
         );
         assert_eq!(
             text(&run([(1, 100), (9, 900), (0, 0)]), &sleeper),

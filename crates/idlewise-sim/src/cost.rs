@@ -192,21 +192,31 @@ impl CostModel {
     }
 
     /// The state whose power decides most about which of two tallies has more energy, among those whose power is not
-    /// published: each one may draw as little as the next deeper state, and as much as the next shallower one.
-    pub fn decisive_state(&self, one: &Tally, other: &Tally) -> StateIndex {
+    /// published: each one may draw as little as the next deeper state, and as much as the next shallower one. `None`: it
+    /// is the power of a running core, between half and twice of what is assumed.
+    pub fn decisive_state(&self, one: &Tally, other: &Tally) -> Option<StateIndex> {
+        let work_ns = one.work_ns as f64 - other.work_ns as f64;
         let [one, other] = [one, other].map(|tally| self.energy_slopes(tally));
-        let effect = |state: StateIndex| {
-            let is_known =
-                self.corners.iter().all(|it| it.powers_mw[state] == self.powers_mw[state]);
+        let is_known =
+            |of: &dyn Fn(&CostModel) -> f64| self.corners.iter().all(|it| of(it) == of(self));
+        let mut running = (work_ns * UJ_PER_MW_NS, self.running_mw * 1.5);
+        let mut largest = (0.0, None);
+        for state in 0..self.states.len() {
+            let slope = one[state] - other[state];
+            if self.states.get(state).is_polling {
+                running.0 += slope;
+                continue;
+            }
             let above_mw = if state == 0 { self.running_mw } else { self.powers_mw[state - 1] };
             let below_mw =
                 if state + 1 < self.states.len() { self.powers_mw[state + 1] } else { 0.0 };
-            let span_mw = if is_known { 0.0 } else { above_mw - below_mw };
-            (one[state] - other[state]).abs() * span_mw
-        };
-        let not_polling =
-            (0..self.states.len()).filter(|&state| !self.states.get(state).is_polling);
-        not_polling.max_by(|&a, &b| effect(a).total_cmp(&effect(b))).unwrap_or(0)
+            let effect = slope.abs() * (above_mw - below_mw).max(0.0);
+            if effect > largest.0 && !is_known(&|it| it.powers_mw[state]) {
+                largest = (effect, Some(state));
+            }
+        }
+        let effect = running.0.abs() * running.1;
+        if effect > largest.0 && !is_known(&|it| it.running_mw) { None } else { largest.1 }
     }
 
     /// By how much the energy grows with the power of each state, in uJ per mW: the time in it, and what its power

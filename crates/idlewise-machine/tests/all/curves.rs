@@ -23,16 +23,13 @@ fn has_published(machine: &Machine) -> bool {
         || machine.states.iter().any(|state| state.power_figure().is_some())
 }
 
-/// Residencies as a curve sees them, in ns: each state's later than the one before it.
+/// Residencies as a curve sees them, in ns. Polling is running; what pays at once may still draw less.
 fn residencies(machine: &Machine) -> Vec<f64> {
-    let mut last_ns = 0;
-    let mut of = |state: &idlewise_machine::MachineState| {
-        if !state.idle().is_polling {
-            last_ns = (last_ns + 1).max(state.target_residency_ns);
-        }
-        last_ns as f64
+    let of = |state: &idlewise_machine::MachineState| match state.idle().is_polling {
+        true => 0.0,
+        false => state.target_residency_ns.max(1) as f64,
     };
-    machine.states.iter().map(&mut of).collect()
+    machine.states.iter().map(of).collect()
 }
 
 /// A curve by its slopes: steep ones first.
@@ -190,23 +187,45 @@ fn published_powers_stay() {
     assert_eq!(bundled("skx").unwrap().power_corners().len(), 1);
 }
 
+fn toy(states: &[(u32, Option<u32>)]) -> Machine {
+    let mut text =
+        "id = \"toy\"\ntitle = \"Toy\"\narch = \"x86\"\nsource = \"invented\"\n".to_owned();
+    for (index, (residency_us, power_mw)) in states.iter().enumerate() {
+        text += &format!(
+            "[[states]]\nname = \"s{index}\"\nexit_latency_us = 1\ntarget_residency_us = {residency_us}\n"
+        );
+        if let Some(mw) = power_mw {
+            text += &format!("power_mw = {mw}\npower_kind = \"measured\"\n");
+        }
+    }
+    Machine::from_toml(&text).unwrap()
+}
+
+/// The least and the largest power of the last state.
+fn last_range_mw(machine: &Machine) -> [f64; 2] {
+    let last = |corner: &PowerCurve| *corner.states_mw.last().unwrap();
+    machine
+        .power_corners()
+        .iter()
+        .map(last)
+        .fold([f64::MAX, 0.0], |[low, high], mw| [low.min(mw), high.max(mw)])
+}
+
 #[test]
-fn states_of_one_residency_may_differ() {
-    let state = |name: &str, residency_us: u32| {
-        format!(
-            "[[states]]\nname = \"{name}\"\nexit_latency_us = 1\ntarget_residency_us = {residency_us}\n"
-        )
-    };
-    let text = format!(
-        "id = \"toy\"\ntitle = \"Toy\"\narch = \"x86\"\nsource = \"invented\"\n{}{}{}",
-        state("a", 0),
-        state("b", 20),
-        state("c", 20)
-    );
-    let machine = Machine::from_toml(&text).unwrap();
-    let corners = machine.power_corners();
-    assert!(
-        corners.iter().any(|corner| corner.states_mw[1] > 10.0 * corner.states_mw[2].max(1e-3)),
-        "{corners:?}"
-    );
+fn states_of_one_residency_are_at_one_place() {
+    for corner in &toy(&[(2, None), (20, None), (20, None), (600, None)]).power_corners()[1..] {
+        assert_eq!(corner.states_mw[1], corner.states_mw[2], "{corner:?}");
+    }
+    // Two published ones at one place say nothing of what is deeper.
+    for other_mw in [204, 300] {
+        let machine = toy(&[(28, Some(other_mw)), (28, Some(204)), (1_091, None)]);
+        assert_eq!(last_range_mw(&machine), [0.0, 204.0], "{other_mw}");
+    }
+    // What pays at once may draw anything.
+    assert_eq!(last_range_mw(&toy(&[(0, None)])), [0.0, 8_000.0]);
+}
+
+#[test]
+fn published_powers_that_no_curve_has_leave_the_machines_own() {
+    assert_eq!(toy(&[(10, Some(100)), (20, Some(300)), (600, None)]).power_corners().len(), 1);
 }

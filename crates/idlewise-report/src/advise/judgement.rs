@@ -428,7 +428,10 @@ impl Judgement {
     /// Whether its power rests on powers that are assumed, in a sentence with a space before it; empty if they are known.
     pub(super) fn under_all_powers(&self) -> String {
         let Some([low, high]) = self.power_range_percent else { return String::new() };
-        let range = format!("{} to {}", percent(low / 100.0), percent(high / 100.0));
+        let range = match [low, high].map(|it| percent(it / 100.0)) {
+            [low, high] if low == high => low,
+            [low, high] => format!("{low} to {high}"),
+        };
         match (high < SAME_PERCENT, low > -SAME_PERCENT) {
             (true, true) => {
                 " Its power is the same under all plausible powers of the states.".to_owned()

@@ -124,7 +124,8 @@ impl Difference<'_> {
         let (before, after) = (plain(&self.diff.a), plain(&self.diff.b));
         let changes = after.instead_of(&before, self.power_basis);
         let decisive = self.costs.decisive_state(&self.diff.a, &self.diff.b);
-        let powers = after.under_all_powers(&before, [b, a], self.state_name(decisive));
+        let powers =
+            after.under_all_powers(&before, [b, a], decisive.map(|state| self.state_name(state)));
         let powers = powers.map_or_else(String::new, |text| format!(" {text}"));
         let mut sentences =
             vec![format!("{b} instead of {a}: {changes}.{powers}{}", few_gaps(all.gap_count))];
