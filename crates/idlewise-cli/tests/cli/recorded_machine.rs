@@ -359,7 +359,7 @@ fn the_verdict_says_what_it_takes_for_the_governor_in_use() {
     assert_eq!(
         verdict(&some),
         "On spr, teo instead of menu (the kernel's default): same p99, mean delay +3.5 %, energy -0.7 % (assumed power). \
-         Which one uses less energy depends on C1E's power, which `idlewise measure power` finds: -7.9 % to +0.3 % is \
+         Which one uses less energy depends on the power of a running core, which is assumed: -7.9 % to +0.3 % is \
          plausible."
     );
     // Regret follows, in figures that differ.
