@@ -200,22 +200,22 @@ impl Plain {
             [low, high] if low == high => low,
             [low, high] => format!("{low} to {high}"),
         };
-        let order = match () {
-            () if high <= -SAME_PERCENT => "uses less energy than",
-            () if high < SAME_PERCENT => "uses no more energy than",
-            () if low >= SAME_PERCENT => "uses more energy than",
-            () if low > -SAME_PERCENT => "uses no less energy than",
-            () => {
-                let whose = match decisive {
-                    Some(state) => {
-                        format!("{state}'s power, which `idlewise measure power` finds")
-                    }
-                    None => "the power of a running core, which is assumed".to_owned(),
-                };
-                return Some(format!(
-                    "Which one uses less energy depends on {whose}: {range} is plausible."
-                ));
-            }
+        let order = if high <= -SAME_PERCENT {
+            "uses less energy than"
+        } else if high < SAME_PERCENT {
+            "uses no more energy than"
+        } else if low >= SAME_PERCENT {
+            "uses more energy than"
+        } else if low > -SAME_PERCENT {
+            "uses no less energy than"
+        } else {
+            let whose = match decisive {
+                Some(state) => format!("{state}'s power, which `idlewise measure power` finds"),
+                None => "the power of a running core, which is assumed".to_owned(),
+            };
+            return Some(format!(
+                "Which one uses less energy depends on {whose}: {range} is plausible."
+            ));
         };
         Some(format!("{mine} {order} {theirs} under all plausible powers ({range})."))
     }
