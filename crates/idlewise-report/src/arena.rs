@@ -250,14 +250,14 @@ pub fn under_all_powers<'c>(
             let cost_uj = |cell: &Entry, costs: &CostModel| {
                 cell.result.cost_uj(costs, cell.price.lambda_mw(costs))
             };
-            let models = || std::iter::once(costs).chain(costs.corners());
-            let is_all = |holds: fn(f64, f64) -> bool| {
-                models().all(|costs| holds(cost_uj(mine, costs), cost_uj(theirs, costs)))
-            };
             // Rounding makes no difference of what is the same.
             const ROUNDING: f64 = 1e-9;
-            let is_less = is_all(|mine, theirs| mine <= theirs * (1.0 + ROUNDING));
-            let is_more = is_all(|mine, theirs| mine * (1.0 + ROUNDING) >= theirs);
+            let (mut is_less, mut is_more) = (true, true);
+            for costs in costs.with_corners() {
+                let [mine, theirs] = [mine, theirs].map(|cell| cost_uj(cell, costs));
+                is_less &= mine <= theirs * (1.0 + ROUNDING);
+                is_more &= mine * (1.0 + ROUNDING) >= theirs;
+            }
             all += 1;
             less += u64::from(is_less && !is_more);
             more += u64::from(is_more && !is_less);

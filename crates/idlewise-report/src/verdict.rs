@@ -107,12 +107,12 @@ struct Consumed {
 
 impl Consumed {
     fn new(costs: &CostModel, tally: &Tally) -> Self {
-        let (mut idle_uj, mut idle_ns) = (0.0, 0);
-        for (state, counts) in tally.states.iter().take(costs.states().len()).enumerate() {
-            idle_uj += costs.stays_uj(state, 0, counts.stay_ns);
-            idle_ns += counts.stay_ns;
-        }
-        let idle_mw = if idle_ns == 0 { 0.0 } else { idle_uj / (idle_ns as f64 * UJ_PER_MW_NS) };
+        let states = tally.states.iter().take(costs.states().len());
+        let idle_ns: u64 = states.map(|it| it.stay_ns).sum();
+        let idle_mw = match idle_ns {
+            0 => 0.0,
+            idle_ns => costs.idle_uj(tally) / (idle_ns as f64 * UJ_PER_MW_NS),
+        };
         Consumed { energy_uj: costs.energy_uj(tally), idle_mw }
     }
 }
@@ -190,34 +190,72 @@ impl Plain {
         let freed_ns = self.percent_with_freed_time(other).map_or(0.0, |_| self.freed_ns(other));
         let both = self.others.iter().zip(&other.others).chain([(&self.own, &other.own)]);
         let percents = both.flat_map(|(mine, theirs)| percents_of_energy(mine, theirs, freed_ns));
-        let (low, high) = percents
-            .filter(|percent| !percent.is_nan())
-            .fold((f64::MAX, f64::MIN), |(low, high), it| (low.min(it), high.max(it)));
-        if self.others.is_empty() || low > -SAME_PERCENT && high < SAME_PERCENT {
-            return None;
+        let range = PercentRange::of(percents).filter(|_| !self.others.is_empty())?;
+        let shown = range.in_words(percent_words);
+        let order = match range.order() {
+            PowerOrder::Same => return None,
+            PowerOrder::Less => "uses less energy than",
+            PowerOrder::NoMore => "uses no more energy than",
+            PowerOrder::More => "uses more energy than",
+            PowerOrder::NoLess => "uses no less energy than",
+            PowerOrder::Open => {
+                let whose = match decisive {
+                    Some(state) => format!("{state}'s power, which `idlewise measure power` finds"),
+                    None => "the power of a running core, which is assumed".to_owned(),
+                };
+                return Some(format!(
+                    "Which one uses less energy depends on {whose}: {shown} is plausible."
+                ));
+            }
+        };
+        Some(format!("{mine} {order} {theirs} under all plausible powers ({shown})."))
+    }
+}
+
+/// The least and the largest change in percent under all powers that a machine may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PercentRange {
+    pub low: f64,
+    pub high: f64,
+}
+
+/// What holds under all of these powers.
+pub(crate) enum PowerOrder {
+    Same,
+    Less,
+    NoMore,
+    More,
+    NoLess,
+    /// It depends on the powers.
+    Open,
+}
+
+impl PercentRange {
+    /// `None` of none. What has no value, because both are 0, is left out.
+    pub fn of(percents: impl Iterator<Item = f64>) -> Option<Self> {
+        percents.filter(|percent| !percent.is_nan()).fold(None, |range, it| {
+            let PercentRange { low, high } = range.unwrap_or(PercentRange { low: it, high: it });
+            Some(PercentRange { low: low.min(it), high: high.max(it) })
+        })
+    }
+
+    pub fn order(self) -> PowerOrder {
+        match (self.low > -SAME_PERCENT, self.high < SAME_PERCENT) {
+            (true, true) => PowerOrder::Same,
+            (false, false) => PowerOrder::Open,
+            (false, true) if self.high <= -SAME_PERCENT => PowerOrder::Less,
+            (false, true) => PowerOrder::NoMore,
+            (true, false) if self.low >= SAME_PERCENT => PowerOrder::More,
+            (true, false) => PowerOrder::NoLess,
         }
-        let range = match [low, high].map(percent_words) {
+    }
+
+    /// Both ends, or one if they look the same.
+    pub fn in_words(self, show: fn(f64) -> String) -> String {
+        match [self.low, self.high].map(show) {
             [low, high] if low == high => low,
             [low, high] => format!("{low} to {high}"),
-        };
-        let order = if high <= -SAME_PERCENT {
-            "uses less energy than"
-        } else if high < SAME_PERCENT {
-            "uses no more energy than"
-        } else if low >= SAME_PERCENT {
-            "uses more energy than"
-        } else if low > -SAME_PERCENT {
-            "uses no less energy than"
-        } else {
-            let whose = match decisive {
-                Some(state) => format!("{state}'s power, which `idlewise measure power` finds"),
-                None => "the power of a running core, which is assumed".to_owned(),
-            };
-            return Some(format!(
-                "Which one uses less energy depends on {whose}: {range} is plausible."
-            ));
-        };
-        Some(format!("{mine} {order} {theirs} under all plausible powers ({range})."))
+        }
     }
 }
 
@@ -244,7 +282,7 @@ fn is_less(a: f64, b: f64) -> bool {
 }
 
 /// Less than this is shown as no change.
-pub(crate) const SAME_PERCENT: f64 = 0.05;
+const SAME_PERCENT: f64 = 0.05;
 
 /// In percent, as it is shown: with one digit.
 pub(crate) fn percent_change(before: f64, after: f64) -> f64 {

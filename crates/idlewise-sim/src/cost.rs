@@ -134,6 +134,11 @@ impl CostModel {
         &self.corners
     }
 
+    /// This model, and then the others.
+    pub fn with_corners(&self) -> impl Iterator<Item = &CostModel> + Clone {
+        std::iter::once(self).chain(self.corners())
+    }
+
     /// The states.
     pub fn states(&self) -> &StateTable {
         &self.states
@@ -193,30 +198,32 @@ impl CostModel {
 
     /// The state whose power decides most about which of two tallies has more energy, among those whose power is not
     /// published: each one may draw as little as the next deeper state, and as much as the next shallower one. `None`: it
-    /// is the power of a running core, between half and twice of what is assumed.
+    /// is the power of a running core, within the corners'.
     pub fn decisive_state(&self, one: &Tally, other: &Tally) -> Option<StateIndex> {
         let work_ns = one.work_ns as f64 - other.work_ns as f64;
         let [one, other] = [one, other].map(|tally| self.energy_slopes(tally));
-        let is_known =
-            |of: &dyn Fn(&CostModel) -> f64| self.corners.iter().all(|it| of(it) == of(self));
-        let mut running = (work_ns * UJ_PER_MW_NS, self.running_mw * 1.5);
+        let mut running_slope = work_ns * UJ_PER_MW_NS;
         let mut largest = (0.0, None);
         for state in 0..self.states.len() {
             let slope = one[state] - other[state];
             if self.states.get(state).is_polling {
-                running.0 += slope;
+                running_slope += slope;
                 continue;
             }
             let above_mw = if state == 0 { self.running_mw } else { self.powers_mw[state - 1] };
             let below_mw =
                 if state + 1 < self.states.len() { self.powers_mw[state + 1] } else { 0.0 };
             let effect = slope.abs() * (above_mw - below_mw).max(0.0);
-            if effect > largest.0 && !is_known(&|it| it.powers_mw[state]) {
+            let is_known = |it: &CostModel| it.powers_mw[state] == self.powers_mw[state];
+            if effect > largest.0 && !self.corners.iter().all(is_known) {
                 largest = (effect, Some(state));
             }
         }
-        let effect = running.0.abs() * running.1;
-        if effect > largest.0 && !is_known(&|it| it.running_mw) { None } else { largest.1 }
+        let [least_mw, most_mw] =
+            self.corners.iter().fold([self.running_mw; 2], |[low, high], it| {
+                [low.min(it.running_mw), high.max(it.running_mw)]
+            });
+        if running_slope.abs() * (most_mw - least_mw) > largest.0 { None } else { largest.1 }
     }
 
     /// By how much the energy grows with the power of each state, in uJ per mW: the time in it, and what its power
@@ -233,6 +240,11 @@ impl CostModel {
             deeper_ns = own_ns;
         }
         slopes
+    }
+
+    /// The energy of being in idle states, without entering and leaving them.
+    pub fn idle_uj(&self, tally: &Tally) -> f64 {
+        (0..self.states.len()).map(|i| self.stays_uj(i, 0, tally.states[i].stay_ns)).sum()
     }
 
     /// The part of it that what CPUs share consumes. It is 0 if they were replayed alone, or if the machine's file

@@ -54,7 +54,7 @@ pub fn columns() -> Vec<Column<Judgement>> {
         .means("Its upper end.")
         .detail(),
         C::ratio("power_change_least_ratio", "least", |row| {
-            row.power_range_percent.map(|[least, _]| least / 100.0).into()
+            row.power_range.map(|range| range.low / 100.0).into()
         })
         .means(
             "The least change of the power, as a share, under all plausible powers of the states; absent where they are \
@@ -62,7 +62,7 @@ pub fn columns() -> Vec<Column<Judgement>> {
         )
         .detail(),
         C::ratio("power_change_most_ratio", "most", |row| {
-            row.power_range_percent.map(|[_, most]| most / 100.0).into()
+            row.power_range.map(|range| range.high / 100.0).into()
         })
         .means("The largest.")
         .detail(),

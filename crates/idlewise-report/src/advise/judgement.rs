@@ -6,7 +6,7 @@ use idlewise_sim::replay::Delays;
 use super::{GAIN_MIN, Slices, Step, WORST, Wishes};
 use crate::statistics::{Draw, RESAMPLE_COUNT, RUN_COUNT_MIN, middle};
 use crate::text::shorten_middle;
-use crate::verdict::{SAME_PERCENT, percent_change};
+use crate::verdict::{PercentRange, PowerOrder, percent_change};
 
 /// A percentile is judged only if so many events are expected beyond it.
 pub(super) const BEYOND_COUNT_MIN: f64 = 5.0;
@@ -132,7 +132,7 @@ pub struct Judgement {
     pub(super) power_change_mw: Option<Estimate>,
     /// The least and the largest change of the power in percent, under all powers that the machine may have. `None`
     /// where they are known.
-    pub(super) power_range_percent: Option<[f64; 2]>,
+    pub(super) power_range: Option<PercentRange>,
     pub(super) cost_change: Option<Estimate>,
     /// For each limit of delay: the delay.
     pub(super) slo_delays: Vec<Estimate>,
@@ -298,17 +298,14 @@ impl<'a> Judge<'a> {
         Estimate { value, interval }
     }
 
-    fn power_range_percent(&self, after: &Slices) -> Option<[f64; 2]> {
+    fn power_range(&self, after: &Slices) -> Option<PercentRange> {
         let before = self.before;
         let sum_uj = |slices: &Slices| slices.energy_uj.iter().sum::<f64>();
         let corners = before.corner_uj.iter().copied().zip(after.corner_uj.iter().copied());
         let percents = corners
             .chain([(sum_uj(before), sum_uj(after))])
-            .map(|(before_uj, after_uj)| percent_change(before_uj, after_uj))
-            .filter(|percent| !percent.is_nan());
-        let range =
-            percents.fold([f64::MAX, f64::MIN], |[low, high], it| [low.min(it), high.max(it)]);
-        (!before.corner_uj.is_empty() && range[0] <= range[1]).then_some(range)
+            .map(|(before_uj, after_uj)| percent_change(before_uj, after_uj));
+        PercentRange::of(percents).filter(|_| !before.corner_uj.is_empty())
     }
 
     pub(super) fn judge(&self, setting: &str, step: Option<Step>, after: &Slices) -> Judgement {
@@ -352,7 +349,7 @@ impl<'a> Judge<'a> {
             tails: self.tails(&all, &drawn_ns),
             power_mw: after.energy_uj.iter().sum::<f64>() / wall_s / 1e3,
             power_change_mw: is_candidate.then(|| self.estimate(slice_count, power_change)),
-            power_range_percent: self.power_range_percent(after).filter(|_| is_candidate),
+            power_range: self.power_range(after).filter(|_| is_candidate),
             cost_change: is_candidate.then(|| self.estimate(slice_count, cost_change)),
             slo_delays: self.wishes.slos.iter().map(|slo| quantile(slo.ratio)).collect(),
             verdict: "",
@@ -427,26 +424,25 @@ impl Judgement {
 
     /// Whether its power rests on powers that are assumed, in a sentence with a space before it; empty if they are known.
     pub(super) fn under_all_powers(&self) -> String {
-        let Some([low, high]) = self.power_range_percent else { return String::new() };
-        let range = match [low, high].map(|it| percent(it / 100.0)) {
-            [low, high] if low == high => low,
-            [low, high] => format!("{low} to {high}"),
+        let Some(range) = self.power_range else { return String::new() };
+        let shown = range.in_words(|it| percent(it / 100.0));
+        let verb = match range.order() {
+            PowerOrder::Same => {
+                return " Its power is the same under all plausible powers of the states."
+                    .to_owned();
+            }
+            PowerOrder::Less => "saves power",
+            PowerOrder::NoMore => "takes no more power",
+            PowerOrder::More => "costs power",
+            PowerOrder::NoLess => "takes no less power",
+            PowerOrder::Open => {
+                return format!(
+                    " Whether it saves power depends on the states' powers, which are assumed: {shown} is plausible, and \
+                     `idlewise measure power` finds them."
+                );
+            }
         };
-        match (high < SAME_PERCENT, low > -SAME_PERCENT) {
-            (true, true) => {
-                " Its power is the same under all plausible powers of the states.".to_owned()
-            }
-            (true, false) => {
-                format!(" It saves power under all plausible powers of the states ({range}).")
-            }
-            (false, true) => {
-                format!(" It costs power under all plausible powers of the states ({range}).")
-            }
-            (false, false) => format!(
-                " Whether it saves power depends on the states' powers, which are assumed: {range} is plausible, and \
-                 `idlewise measure power` finds them."
-            ),
-        }
+        format!(" It {verb} under all plausible powers of the states ({shown}).")
     }
 
     /// A trade in a sentence, with both prices.

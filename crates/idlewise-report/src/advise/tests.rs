@@ -391,6 +391,10 @@ fn a_saving_that_rests_on_assumed_powers_says_so() {
     let all = "It saves power under all plausible powers of the states (−50.0 % to −1.0 %).";
     assert!(sentence.contains(all), "{sentence}");
     assert!(row.contains("-0.5") && row.contains("-0.01"), "{row}");
+    // What may be equal saves nothing for sure.
+    let (sentence, _) = said([1e7, 2e7]);
+    let all = "It takes no more power under all plausible powers of the states (\u{2212}10.0 % to +0.0 %).";
+    assert!(sentence.contains(all), "{sentence}");
     let (sentence, _) = said([1.2e7, 2e7]);
     let depends =
         "depends on the states' powers, which are assumed: −10.0 % to +20.0 % is plausible";

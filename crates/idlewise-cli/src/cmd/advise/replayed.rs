@@ -83,7 +83,7 @@ struct Cpu<'a> {
     /// For each variant, until the end of the last slice.
     before: Vec<Spent>,
     /// Of each variant in each slice.
-    idle: Vec<Vec<Spent>>,
+    spent: Vec<Vec<Spent>>,
     recorded_limit_ns: Option<u64>,
     /// From the first gap's start to the last one's end.
     covered_ns: Option<[i64; 2]>,
@@ -118,14 +118,14 @@ struct Consumed {
 
 impl Spent {
     fn of(costs: &CostModel, tally: &Tally) -> Self {
-        let states = || tally.states.iter().take(costs.states().len()).enumerate();
         let consumed = |costs: &CostModel| Consumed {
             energy_uj: costs.energy_uj(tally),
-            idle_uj: states().map(|(state, it)| costs.stays_uj(state, 0, it.stay_ns)).sum(),
+            idle_uj: costs.idle_uj(tally),
         };
+        let states = tally.states.iter().take(costs.states().len());
         Spent {
-            models: std::iter::once(costs).chain(costs.corners()).map(consumed).collect(),
-            idle_ns: states().map(|(_, it)| it.stay_ns as f64).sum(),
+            models: costs.with_corners().map(consumed).collect(),
+            idle_ns: states.map(|it| it.stay_ns as f64).sum(),
         }
     }
 
@@ -172,15 +172,19 @@ impl Cpu<'_> {
                 slices.delays = std::mem::take(&mut lane.observer_mut().slices);
             }
         }
-        let Some((as_it_is, variants)) = self.slices.split_first_mut() else { return };
-        for (slices, spent) in variants.iter_mut().zip(&self.idle[1..]) {
+        let delay_ns = |slices: &Slices, at: usize| slices.delays[at].sum_ns() as f64;
+        let count = self.slices.first().map_or(0, |slices| slices.delays.len());
+        let before_ns: Vec<f64> = (0..count).map(|at| delay_ns(&self.slices[0], at)).collect();
+        for (slices, spent) in self.slices.iter_mut().zip(&self.spent) {
             for (at, spent) in spent.iter().enumerate() {
-                let freed_ns =
-                    as_it_is.delays[at].sum_ns() as f64 - slices.delays[at].sum_ns() as f64;
-                if spent.idle_ns > 0.0 {
-                    let freed = spent.models.iter().map(|it| freed_ns * it.idle_uj / spent.idle_ns);
-                    add_energy(slices, at, freed);
-                }
+                // A variant without a lane has spent nothing, and has no models.
+                let freed_ns = before_ns[at] - delay_ns(slices, at);
+                let freed_uj = |it: &Consumed| match spent.idle_ns {
+                    0.0 => 0.0,
+                    idle_ns => freed_ns * it.idle_uj / idle_ns,
+                };
+                let energies = spent.models.iter().map(|it| it.energy_uj + freed_uj(it));
+                add_energy(slices, at, energies);
             }
         }
     }
@@ -263,7 +267,7 @@ impl Replayed<'_> {
             slices: vec![Slices::new(self.slice_count()); self.variants.len()],
             at: 0,
             before: vec![Spent::default(); self.variants.len()],
-            idle: vec![vec![Spent::default(); self.slice_count()]; self.variants.len()],
+            spent: vec![vec![Spent::default(); self.slice_count()]; self.variants.len()],
             recorded_limit_ns: None,
             covered_ns: None,
         }
@@ -320,9 +324,7 @@ impl Replayed<'_> {
             let now = Spent::of(costs, lane.tally());
             let spent = now.since(&cpu.before[index]);
             cpu.before[index] = now;
-            let energies = spent.models.iter().map(|it| it.energy_uj);
-            add_energy(&mut cpu.slices[index], cpu.at, energies);
-            cpu.idle[index][cpu.at].add(&spent);
+            cpu.spent[index][cpu.at].add(&spent);
         }
     }
 }

@@ -111,9 +111,10 @@ fn session_text(session: &SessionStatus) -> String {
         (None, None, Lasts::UntilReverted) => "until reverted".to_owned(),
         (None, None, Lasts::WhileRunning) => "until it ends".to_owned(),
     };
+    let command = shown_in_line(command);
     let by = match is_running {
-        true => format!("{}, process {pid}", shown_in_line(command)),
-        false => shown_in_line(command).into_owned(),
+        true => format!("{command}, process {pid}"),
+        false => command.into_owned(),
     };
     let mut text =
         format!("  {id}  {}\n     by {by}, {since} ago, {until}\n", settings_in_short(settings));
