@@ -128,7 +128,7 @@ impl CostModel {
     }
 
     /// The models with other powers that the machine may have, as
-    /// [`PowerCurve`](idlewise_machine::PowerCurve) says: a figure that is linear in the powers, or the ratio of two such,
+    /// `idlewise_machine::PowerCurve` says: a figure that is linear in the powers, or the ratio of two such,
     /// has its extremes under these and this model. Empty if all powers are published.
     pub fn corners(&self) -> &[CostModel] {
         &self.corners
