@@ -380,8 +380,8 @@ test-machine: toolchain ## commands that change this machine, on real kernels in
 	@$(CARGO) build --quiet --release --package idlewise-cli
 	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" KILL_STEP=20 ./kernel/tests/machine/run $(NAMES)
 
-# Run by hand only: instructions are emulated, so each model takes about a quarter of an hour. MODELS='EPYC:2 qemu64:1' selects some
-# (scripts/test-cpus).
+# Run by hand only: instructions are emulated, so each model takes about a quarter of an hour, and as many run at once as
+# there are CPUs. MODELS='EPYC:2 qemu64:1' selects some (scripts/test-cpus).
 test-cpus: toolchain ## tests that meet the machine on other CPUs: AMD, Intel, 1 to 4 of them, in QEMU (long)
 	@./scripts/setup $(PACKAGES) $(CPU_PACKAGES)
 	@./scripts/test-cpus $(MODELS)

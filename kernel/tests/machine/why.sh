@@ -17,6 +17,14 @@ refused() {
     return 1
 }
 
+# watch WORDS...: why runs in the background ($!) and has read its first counts. The shell may look into the file before its
+# child has emptied it, so what an earlier run said must be gone.
+watch() {
+    rm -f /tmp/why.err
+    idlewise why -d 600 "$@" > /tmp/why.out 2> /tmp/why.err &
+    in_time 'grep -qs watching /tmp/why.err'
+}
+
 check "why: an ordinary user gets an answer" eval 'as_nobody idlewise why -d 1 > /tmp/said; grep -q "driver idlewise" /tmp/said'
 
 # The kernel's counts around it bound what it says.
@@ -34,15 +42,14 @@ say "why: $stays of $((after - before)) stays in C6, $latency_ns ns each"
 check "why: with the driver's exit latency" [ "$latency_ns" = "$(cat $cpus/cpu1/cpuidle/state2/latency)000" ]
 kill $load
 
-idlewise why -d 600 --json > /tmp/why.json 2> /tmp/why.err &
-in_time 'grep -q watching /tmp/why.err'
+watch --json
 echo 0 > $cpus/cpu1/online
 sleep 1
 kill -INT $!
 wait $!
 echo 1 > $cpus/cpu1/online
-check "why: a CPU that goes offline is named" grep -q "went offline in the meantime" /tmp/why.json
-check "why: ctrl-c ends early" grep -q '"ended_early": true' /tmp/why.json
+check "why: a CPU that goes offline is named" grep -q "went offline in the meantime" /tmp/why.out
+check "why: ctrl-c ends early" grep -q '"ended_early": true' /tmp/why.out
 
 # advise: a recording of this machine, judged; the change is one that `settings` takes.
 sleeps 1000 500 10 5000 &
@@ -67,11 +74,11 @@ check "advise: settings gives it back" silent idlewise set revert
 check "advise: an ordinary user needs root" eval 'as_nobody TMPDIR=/tmp idlewise advise -d 1 > /tmp/said; [ "$(wc -l < /tmp/said)" = 1 ]'
 
 # Without a driver there is nothing to count.
-idlewise why -d 600 > /tmp/why.txt 2> /tmp/why.err &
-in_time 'grep -q watching /tmp/why.err'
+watch
 rmmod idlewise_idle
 sleep 1
 kill -INT $!
 wait $!
-check "why: a driver that goes away is an error in a line" [ $? = 2 -a "$(grep -c 'no CPU can be judged' /tmp/why.err)" = 1 ]
+status=$?
+check "why: a driver that goes away is an error in a line" eval '[ $status = 2 -a "$(grep -c "no CPU can be judged" /tmp/why.err)" = 1 ] || { say "$status: $(tail -n 1 /tmp/why.err)"; false; }'
 check "why: without a driver it says so" refused "no idle driver is active here" idlewise why
