@@ -1,10 +1,14 @@
 """Logs and recordings."""
 
+import builtins
+import importlib
 import json
+import operator
 import os
 from collections.abc import Iterable
-from typing import Any, TypeAlias, cast, final
+from typing import Any, SupportsIndex, TypeAlias, cast, final
 
+from . import _shown
 from ._native import IdlewiseError
 from ._native import Log as Handle
 from ._native import bundled as handles_of_bundled
@@ -12,6 +16,8 @@ from ._native import open as opened_handle
 from ._tables import Table
 
 Path: TypeAlias = str | os.PathLike[str]
+# From, to, and CPUs.
+_Window: TypeAlias = tuple[int | None, int | None, tuple[int, ...] | None]
 
 
 @final
@@ -21,10 +27,11 @@ class Log:
     It can be pickled if its file can be opened again where it is unpickled.
     """
 
-    def __init__(self, handle: Handle, path: str, *, is_bundled: bool = False) -> None:
+    def __init__(self, handle: Handle, path: str, *, is_bundled: bool = False, window: _Window | None = None) -> None:
         """For the package itself: `idlewise.open` and `idlewise.bundled` make logs."""
         # For the package's other files.
         self.handle = handle
+        self.part = window
         self._path = path
         self.is_bundled = is_bundled
         """Whether it is built in."""
@@ -68,11 +75,118 @@ class Log:
         """
         return Table(self.handle.cpus_idle())
 
+    def gap_counts(self) -> Table:
+        """Counts gaps by their length and by what ended them. Columns: gap_ns, the shortest of a bin that reaches to
+        1.19 times that; wake_reason; gap_count; idle_ns, their time together.
+
+        Raises:
+            IdlewiseError: If the log is damaged.
+        """
+        return Table(self.handle.gap_counts())
+
+    def tasks(self) -> Table:
+        """Reads the recording once more, and returns a row for each time that a task ran. Columns: cpu; start_ns, on the
+        clock of the gaps; run_ns, None where the recording does not say when the task left (one made for gaps alone has
+        only switches from the idle task; `idlewise record --causes` has all); task, its pid; name; ended_by: runnable
+        (another one took its place), waits, ends.
+
+        Raises:
+            IdlewiseError: If the log was not opened from a recording, or that is damaged.
+        """
+        return Table(self._whole("tasks").tasks())
+
+    def frequencies(self) -> Table:
+        """Reads the recording once more, and returns a row for each time that a CPU's frequency was set
+        (power:cpu_frequency; none if that was not recorded). Columns: cpu, at_ns, frequency_khz.
+
+        Raises:
+            IdlewiseError: If the log was not opened from a recording, or that is damaged.
+        """
+        return Table(self._whole("frequencies").frequencies())
+
+    def _whole(self, what: str) -> Handle:
+        if self.part is not None:
+            raise IdlewiseError(f"{self.name}: a window has gaps only; call {what}() of the log that it is of")
+        return self.handle
+
+    def window(
+        self, start_ns: int | None = None, end_ns: int | None = None, *, cpus: int | Iterable[int] | None = None
+    ) -> "Log":
+        """Returns the gaps that begin from `start_ns` on and before `end_ns`, as a log, which can be replayed alone. A
+        governor then knows nothing of what came before.
+
+        Args:
+            start_ns: On the clock of the column start_ns; by default the log's beginning.
+            end_ns: By default the log's end.
+            cpus: Only these CPUs.
+
+        Raises:
+            IdlewiseError: If no gap is in it, or the log lacks a CPU.
+            ValueError: If it is a window already, or a number is none.
+        """
+        if self.part is not None:
+            raise ValueError(f"{self.name}: it is a window already; make another one of the whole log")
+        start, end = (whole(name, at, -(2**63), 2**63 - 1) for name, at in (("start_ns", start_ns), ("end_ns", end_ns)))
+        several = None if cpus is None else list(cpus) if isinstance(cpus, Iterable) else [cpus]
+        chosen = None if several is None else tuple(sorted({cast(int, whole("cpus", cpu, 0, 65535)) for cpu in several}))
+        return _window(self, (start, end, chosen))
+
+    def plot(self) -> Any:
+        """A chart (Altair's): how many gaps there are of each length, how much idle time they are, what ended them, and
+        from which length on each idle state pays. `pip install 'idlewise[plot]'`."""
+        return _shown.plot_of_log(self)
+
+    def scan(self) -> Any:
+        """The gaps as a polars.LazyFrame. Of an idle log's file it reads only the CPUs, times and columns that a query
+        needs."""
+        polars: Any = importlib.import_module("polars")
+        if self.part is None and not self.is_bundled and os.path.isfile(self._path):
+            with builtins.open(self._path, "rb") as file:
+                is_log = file.read(4) == b"PAR1"
+            if is_log:
+                return polars.scan_parquet(self._path)
+        return polars.DataFrame(self.gaps()).lazy()
+
+    def _repr_html_(self) -> str:
+        about = self.metadata()
+        cpus = [cpu for cpu in about["cpus"] if cpu["observed"]]
+        span_s = max((cpu["last_at_ns"] - cpu["first_at_ns"] for cpu in cpus), default=0) / 1e9
+        facts = {
+            "gaps": self.gap_count,
+            "CPUs": len(cpus),
+            "seconds": span_s,
+            "kernel": about["kernel"],
+            "governor": about["governor"],
+            "CPU": about["cpu_model"],
+        }
+        doubts = "; ".join(about["doubts"])
+        return _shown.table([self.name, ""], facts.items(), f"Doubts: {doubts}" if doubts else "")
+
     def __repr__(self) -> str:
         return f"<idlewise.Log {self.name}: {self.gap_count} gaps>"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (self._path, self.is_bundled, _content(self))
+        return _reopened, (self._path, self.is_bundled, _content(self), self.part)
+
+
+def _window(log: Log, window: _Window) -> Log:
+    start, end, cpus = window
+    times = f"{'' if start is None else start}..{'' if end is None else end}"
+    name = f"{log.name}@{times}" + ("" if cpus is None else "/" + ",".join(map(str, cpus)))
+    return Log(log.handle.window(name, start, end, cpus), log.path, is_bundled=log.is_bundled, window=window)
+
+
+def whole(argument: str, number: SupportsIndex | None, least: int, most: int) -> int | None:
+    """A whole number; errors name the argument."""
+    if number is None:
+        return None
+    try:
+        found = operator.index(number)
+    except TypeError:
+        found = least - 1
+    if not least <= found <= most:
+        raise ValueError(f"{argument}: a whole number from {least} to {most}, not {number!r}")
+    return found
 
 
 def _content(log: Log) -> tuple[object, ...]:
@@ -80,8 +194,9 @@ def _content(log: Log) -> tuple[object, ...]:
     return log.handle.sha256(), log.handle.metadata(), log.gap_count
 
 
-def _reopened(path: str, is_bundled: bool, content: tuple[object, ...]) -> Log:
+def _reopened(path: str, is_bundled: bool, content: tuple[object, ...], window: _Window | None) -> Log:
     log = next(log for log in bundled() if log.name == path) if is_bundled else open(path)
+    log = log if window is None else _window(log, window)
     if _content(log) != content:
         raise IdlewiseError(f"{path}: not the log that was pickled; it was replaced")
     return log
@@ -116,9 +231,9 @@ def opened(logs: Log | Path | Iterable[Log | Path]) -> list[Log]:
     return list({key_of(log): log for log in several}.values())
 
 
-def key_of(log: Log) -> tuple[bool, str]:
+def key_of(log: Log) -> tuple[object, ...]:
     """What two logs of one file share."""
-    return log.is_bundled, log.path
+    return log.is_bundled, log.path, log.part
 
 
 def path_of(argument: str, path: object) -> str:

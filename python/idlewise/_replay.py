@@ -1,12 +1,12 @@
 """Replays."""
 
-import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, SupportsFloat, SupportsIndex, TypeVar, cast, final
+from typing import Any, Protocol, SupportsFloat, TypeVar, cast, final
 
-from ._logs import Log, Path, key_of, listed, opened, path_of
+from . import _shown
+from ._logs import Log, Path, key_of, listed, opened, path_of, whole
 from ._native import GOVERNORS_DEFAULT, State
 from ._native import Log as Handle
 from ._native import decisions as rows_of_decisions
@@ -123,6 +123,28 @@ class Runs:
         handle, request = self._one(governor, log, machine, lambda_)
         return Table(rows_of_decisions(handle, request))
 
+    def plot(self, *, lambda_: SupportsFloat = 0.25) -> Any:
+        """A chart (Altair's): what the governors cost on all logs together, power and delay, a panel for each machine.
+        Governors that are told the price of delay were told this one. `pip install 'idlewise[plot]'`.
+
+        Raises:
+            ValueError: If the runs have no such price.
+        """
+        return _shown.plot_of_runs(self._table, _number("lambda_", lambda_, _LAMBDA_MAX))
+
+    def _repr_html_(self) -> str:
+        rows = self._table.rows()
+        regrets: dict[tuple[str, str], dict[float, list[float]]] = {}
+        for row in rows:
+            if row["regret_ratio"] is not None:
+                of_one = regrets.setdefault((row["machine"], row["governor"]), {})
+                of_one.setdefault(row["lambda"], []).append(row["regret_ratio"])
+        prices = list(dict.fromkeys(self._request.lambdas))
+        mean = lambda found: sum(found) / len(found) if found else None  # noqa: E731
+        shown = ((machine, governor, *(mean(one.get(price)) for price in prices)) for (machine, governor), one in regrets.items())
+        columns = ["machine", "governor", *(f"regret at λ = {price:g}" for price in prices)]
+        return _shown.table(columns, shown, f"Mean of {len(self._logs)} logs: cost above an oracle's, as a ratio (simulated)")
+
     def _one(
         self, governor: NamedGovernor, log: Log | str | None, machine: Path | None, lambda_: SupportsFloat
     ) -> tuple[Handle, _Request]:
@@ -170,19 +192,6 @@ def _number(argument: str, number: SupportsFloat, most: float) -> float:
         found = -1.0
     if not 0 <= found <= most:
         raise ValueError(f"{argument}: a number from 0 to {most}, not {number!r}")
-    return found
-
-
-def _whole(argument: str, number: SupportsIndex | None, least: int, most: int) -> int | None:
-    """A whole number; errors name the argument."""
-    if number is None:
-        return None
-    try:
-        found = operator.index(number)
-    except TypeError:
-        found = least - 1
-    if not least <= found <= most:
-        raise ValueError(f"{argument}: a whole number from {least} to {most}, not {number!r}")
     return found
 
 
@@ -254,8 +263,8 @@ def replay(
         names,
         _named(governors),
         [_number("lambdas", price, _LAMBDA_MAX) for price in prices],
-        _whole("hz", hz, 10, 10_000),
-        _whole("latency_limit_us", latency_limit_us, 0, 2**32 - 1),
+        whole("hz", hz, 10, 10_000),
+        whole("latency_limit_us", latency_limit_us, 0, 2**32 - 1),
         _number("time_limit_s", time_limit_s, float("inf")),
     )
     rows, found, assumed = replayed([log.handle for log in several], request)

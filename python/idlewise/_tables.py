@@ -1,7 +1,8 @@
 """Tables."""
 
-from typing import final
+from typing import Any, final
 
+from . import _shown
 from ._native import Batches
 
 
@@ -26,6 +27,17 @@ class Table:
 
     def __len__(self) -> int:
         return len(self._batches)
+
+    def rows(self, count: int | None = None) -> list[dict[str, Any]]:
+        """The first rows, or all, each as a dictionary. For long tables take polars, pyarrow or pandas."""
+        names = self.column_names
+        columns = self._batches.columns(len(self) if count is None else max(0, count))
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _repr_html_(self) -> str:
+        rows = self.rows(_shown.ROW_COUNT)
+        shown = f"{len(rows)} of {len(self)} rows; polars.DataFrame(table) has all" if len(self) > len(rows) else ""
+        return _shown.table(self.column_names, (list(row.values()) for row in rows), shown)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Arrow's PyCapsule interface. The columns are shared, not copied. A requested schema is not obeyed."""

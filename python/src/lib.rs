@@ -138,6 +138,33 @@ impl Log {
     fn cpus_idle(&self, py: Python<'_>) -> PyResult<Batches> {
         read(py, self, engine::columns_of_lisa)
     }
+
+    fn tasks(&self, py: Python<'_>) -> PyResult<Batches> {
+        read(py, self, engine::tasks)
+    }
+
+    fn frequencies(&self, py: Python<'_>) -> PyResult<Batches> {
+        read(py, self, engine::frequencies)
+    }
+
+    fn gap_counts(&self, py: Python<'_>) -> PyResult<Batches> {
+        read(py, self, engine::gap_counts)
+    }
+
+    fn window(
+        &self,
+        py: Python<'_>,
+        name: String,
+        from_ns: Option<i64>,
+        to_ns: Option<i64>,
+        cpus: Option<Vec<u16>>,
+    ) -> PyResult<Log> {
+        let log = self.0.clone();
+        let (from_ns, to_ns) = (from_ns.unwrap_or(i64::MIN), to_ns.unwrap_or(i64::MAX));
+        let window = engine::Window { from_ns, to_ns, cpus };
+        let made = away(py, &Fault::default(), None, move || engine::window(&log, &name, &window))?;
+        Ok(Log(Arc::new(made.map_err(failed)?)))
+    }
 }
 
 #[pyfunction]

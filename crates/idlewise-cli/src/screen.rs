@@ -9,7 +9,9 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, StderrLock, StdoutLock, Write};
 use std::path::Path;
 
-use idlewise_report::{json_shown, shell_path, shown, shown_in_line, without_secrets};
+use idlewise_report::{
+    json_shown, json_without_secrets, shell_path, shown, shown_in_line, without_secrets,
+};
 use serde::Serialize;
 
 /// The two escape sequences with which tables colour their best values.
@@ -83,7 +85,7 @@ impl Screen {
     pub fn json(&mut self, schema: u32, document: &impl Serialize) -> io::Result<()> {
         let mut text = serde_json::to_string_pretty(&Numbered { schema, document })?;
         text.push('\n');
-        self.write_raw(&json_shown(&without_secrets(&text)))
+        self.write_raw(&json_shown(&json_without_secrets(&text)))
     }
 
     /// Like [`Screen::json`], in one line.
@@ -93,7 +95,7 @@ impl Screen {
     pub fn json_line(&mut self, schema: u32, document: &impl Serialize) -> io::Result<()> {
         let mut text = serde_json::to_string(&Numbered { schema, document })?;
         text.push('\n');
-        self.write_raw(&json_shown(&without_secrets(&text)))
+        self.write_raw(&json_shown(&json_without_secrets(&text)))
     }
 
     fn write_raw(&mut self, text: &str) -> io::Result<()> {

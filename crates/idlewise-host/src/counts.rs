@@ -250,7 +250,9 @@ impl CpuDifference {
     ///
     /// Files are read one after another, so a stay that ends between two of them may be in one count and not in the
     /// other. At most one stay began before the interval, so at most one state has more time than passed.
-    fn limit(&mut self) {
+    ///
+    /// `up` is for how long the machine has run.
+    fn limit(&mut self, up: Duration) {
         for state in &mut self.states {
             let missed = state.above.unwrap_or(0).saturating_add(state.below.unwrap_or(0));
             if missed > state.usage.saturating_add(STAYS_BETWEEN_READINGS) {
@@ -265,7 +267,10 @@ impl CpuDifference {
             self.states.iter().fold(0, |sum: u64, state| sum.saturating_add(state.time_us));
         if let Some(longest) = self.states.iter_mut().max_by_key(|state| state.time_us) {
             let others_us = all_us.saturating_sub(longest.time_us);
-            if others_us > elapsed_us + elapsed_us / READING_SHARE + READING_US {
+            let up_us = u64::try_from(up.as_micros()).unwrap_or(u64::MAX);
+            let is_longer = |us: u64, all_us: u64| us > all_us + all_us / READING_SHARE + READING_US;
+            // That one stay began before the interval, but not before the machine did.
+            if is_longer(others_us, elapsed_us) || is_longer(longest.time_us, up_us) {
                 self.unusable = Some(Unusable::Impossible);
             }
             self.is_cut = all_us > elapsed_us + elapsed_us / READING_SHARE;
@@ -535,7 +540,7 @@ impl Counts {
             into.unusable = after.states_since(before, &mut into.states);
             into.is_cut = false;
             if into.unusable.is_none() {
-                into.limit();
+                into.limit(after.at);
             }
             if into.unusable.is_some() {
                 into.states.clear();

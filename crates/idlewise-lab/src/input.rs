@@ -43,6 +43,8 @@ pub struct NamedLog {
     /// The log.
     pub log: IdleLog,
     read_from: ReadFrom,
+    /// Whether the log was made here, of what that file holds.
+    is_made: bool,
 }
 
 /// What the bytes of a log, or of the recording that it was converted from, are known by.
@@ -58,7 +60,13 @@ impl NamedLog {
     /// Opens a log that is built into the binary.
     pub fn bundled(name: &str, bytes: &'static [u8]) -> Result<Self> {
         let log = IdleLog::from_bytes(name, bytes)?;
-        Ok(NamedLog { name: name.to_owned(), log, read_from: ReadFrom::Bundled(bytes) })
+        let read_from = ReadFrom::Bundled(bytes);
+        Ok(NamedLog { name: name.to_owned(), log, read_from, is_made: false })
+    }
+
+    /// A log without a file that anybody else could open.
+    pub fn unnamed(name: String, log: IdleLog) -> Self {
+        NamedLog { name, log, read_from: ReadFrom::Unnamed, is_made: false }
     }
 
     /// Opens a log, or converts a recording to a log in an unnamed file.
@@ -79,10 +87,10 @@ impl NamedLog {
                 ReadFrom::File(_) => IdleLog::open(path)?,
                 _ => IdleLog::from_file(path, file)?,
             };
-            return Ok(NamedLog { name, log, read_from });
+            return Ok(NamedLog { name, log, read_from, is_made: false });
         }
         let log = convert_to_log(path, file, unpacking.into())?;
-        Ok(NamedLog { name, log, read_from })
+        Ok(NamedLog { name, log, read_from, is_made: true })
     }
 
     /// Like [`NamedLog::open_as`], with an open file, which stays open. Messages show `path`.
@@ -93,11 +101,31 @@ impl NamedLog {
         unpacking: impl Into<Unpacking>,
     ) -> Result<Self> {
         allow_many_files();
-        let log = match first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
-            true => IdleLog::from_file(path, file)?,
-            false => convert_to_log(path, file, unpacking.into())?,
+        let is_made = first_bytes(path, &file, PARQUET_MAGIC.len())? != PARQUET_MAGIC;
+        let log = match is_made {
+            false => IdleLog::from_file(path, file)?,
+            true => convert_to_log(path, file, unpacking.into())?,
         };
-        Ok(NamedLog { name, log, read_from: ReadFrom::Unnamed })
+        Ok(NamedLog { name, log, read_from: ReadFrom::Unnamed, is_made })
+    }
+
+    /// Returns the recording that the log was made of here, to read what else it says.
+    ///
+    /// # Errors
+    /// Fails if there is none, or if it can be read only once.
+    pub fn recording(&self) -> Result<&Path> {
+        let path = self.log.path();
+        match (self.is_made, &self.read_from) {
+            (true, ReadFrom::File(_)) => Ok(path),
+            (true, _) => Err(Failure::new(format_args!(
+                "{}: it cannot be read a second time; save it as a file first",
+                path.display()
+            ))),
+            (false, _) => Err(Failure::new(format_args!(
+                "{}: an idle log has gaps only; open the recording that it was made of",
+                path.display()
+            ))),
+        }
     }
 
     /// Returns the hash of the file that it was read from; `None` if it was a pipe.

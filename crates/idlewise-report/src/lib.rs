@@ -113,7 +113,7 @@ pub use catalogue::{columns_markdown, columns_schema};
 pub use columns::{Better, Column, Heading, Priority, Unit};
 pub use notes::{CountedDoubt, Notes, NotesForm, Statement, wrap};
 pub use parquet::{ParquetColumns, ParquetWriter};
-pub use secrets::without_secrets;
+pub use secrets::{json_without_secrets, without_secrets};
 pub use shell::{shell_path, shell_word};
 pub use shown::{counted, json_shown, shown, shown_in_line, time_words};
 pub use table::Table;

@@ -24,6 +24,23 @@ const SECRET_PARTS: [&str; 8] =
 /// assert_eq!(without_secrets(text), "cannot read https://me:***@host/log?sig=***&v=1: refused");
 /// ```
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
+    hidden(text, |begun| begun.find('\n').unwrap_or(begun.len()))
+}
+
+/// Like [`without_secrets`], for JSON: what is replaced ends with its string.
+pub fn json_without_secrets(text: &str) -> Cow<'_, str> {
+    hidden(text, |begun| {
+        let is_end = |&(at, _): &(usize, &str)| {
+            let slashes = begun[..at].bytes().rev().take_while(|&it| it == b'\\').count();
+            slashes % 2 == 0
+        };
+        let end = begun.match_indices('"').find(is_end).map_or(begun.len(), |(at, _)| at);
+        begun[..end].find('\n').unwrap_or(end)
+    })
+}
+
+/// `limit` says how far at most a URL may reach in what follows its scheme.
+fn hidden(text: &str, limit: impl Fn(&str) -> usize) -> Cow<'_, str> {
     if url_at(text).is_none() {
         return Cow::Borrowed(text);
     }
@@ -31,14 +48,39 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let mut rest = text;
     while let Some(at) = url_at(rest) {
         let (before, begun) = rest.split_at(at);
-        // A quote ends it in JSON.
-        let end = begun.find(|c: char| c.is_whitespace() || c == '"').unwrap_or(begun.len());
+        let end = url_end(&begun[..limit(begun)]);
         shown.push_str(before);
         push_url(&begun[..end], &mut shown);
         rest = &begun[end..];
     }
     shown.push_str(rest);
     Cow::Owned(shown)
+}
+
+/// Where a URL ends: with its word, unless a password goes on behind it, with blanks and quotes as somebody has typed it.
+fn url_end(begun: &str) -> usize {
+    let word_end = |from: usize| {
+        let is_end = |c: char| c.is_whitespace() || c == '"';
+        begun[from..].find(is_end).map_or(begun.len(), |at| from + at)
+    };
+    let mut end = word_end(0);
+    loop {
+        let word = &begun[..end];
+        let authority = &word[..word.find(['/', '?', '#']).unwrap_or(end)];
+        let goes_on = match authority.rfind('@') {
+            // The host of a whole URL is followed by a slash, or by nothing with an @.
+            Some(_) => authority.len() == end && authority.contains(':'),
+            None => !has_port(authority) && !word.contains('@'),
+        };
+        let behind = &begun[end..];
+        let next = behind.find('@').filter(|&at| {
+            authority.rfind('@').is_none() || !behind[..at].contains('/')
+        });
+        match next.filter(|_| goes_on) {
+            Some(at) => end = word_end(end + at),
+            None => return end,
+        }
+    }
 }
 
 /// Where the first URL is after its scheme.
@@ -121,13 +163,25 @@ mod tests {
             ),
             ("https://h/x;token=a/y;v=1?z", "https://h/x;token=***;v=1?z"),
             ("az://h/x?sv=2024&sig=a%3D#token=b", "az://h/x?sv=2024&sig=***#token=***"),
-            (
-                "{\"a\":\"https://u:p@h\",\"b\":\"c@d\"}",
-                "{\"a\":\"https://u:***@h\",\"b\":\"c@d\"}",
-            ),
+            // Blanks and quotes in the password, also behind an @ in it.
+            ("cannot read s3://k:pa ss@b/x: No", "cannot read s3://k:***@b/x: No"),
+            ("s3://k:pa\"ss@b/x", "s3://k:***@b/x"),
+            ("s3://k:p@a s s@b/x and c@d", "s3://k:***@b/x and c@d"),
+            ("s3://k:p@b and s3://k:q@c", "s3://k:***@b and s3://k:***@c"),
         ] {
             assert_eq!(without_secrets(text), expected);
             assert_eq!(without_secrets(expected), expected, "a second time");
+        }
+    }
+
+    #[test]
+    fn what_is_hidden_in_json_ends_with_its_string() {
+        for (text, expected) in [
+            (r#"{"a":"https://u:p@h","b":"c@d"}"#, r#"{"a":"https://u:***@h","b":"c@d"}"#),
+            (r#"{"a":"s3://k:p","b":"c@d"}"#, r#"{"a":"s3://k:p","b":"c@d"}"#),
+            (r#"["x s3://k:p\"a s@h\\"]"#, r#"["x s3://k:***@h\\"]"#),
+        ] {
+            assert_eq!(json_without_secrets(text), expected);
         }
     }
 
@@ -140,6 +194,7 @@ mod tests {
             "https://h/show_bug.cgi?id=5&design=x",
             "http://[::1]:9000/a@b",
             "http://h:9000: Connection refused, ask a@b",
+            "https://example.org: no answer, ask a@b",
             "https://h/@scope/x",
             "://",
             "x://",

@@ -223,6 +223,9 @@ doubts! {
     SimulatedDisabled { options: String } = "simulated with states switched off: replay it with \
         {options}"
         / "simulated with states off";
+    Window = "a window of a longer log: governors know nothing of what came before it, and joined \
+        stays and lost events are counted for the whole"
+        / "a window of a longer log";
 
     /// Major: any of the dropped doubts may have been major.
     Anonymized { count: usize } = "anonymized: {count} doubts were dropped"
@@ -268,6 +271,7 @@ impl Doubt {
                 | Self::AllDeferrable
                 | Self::Suspended { .. }
                 | Self::LostPackets { .. }
+                | Self::Window
                 | Self::Anonymized { .. }
         )
     }

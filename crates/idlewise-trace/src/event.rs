@@ -94,7 +94,7 @@ pub enum EventKind {
     /// `sched:sched_switch` to the idle task.
     SwitchToIdle,
     /// `sched:sched_switch` with both tasks. It takes the place of the two kinds above where an event is read
-    /// for causes ([`crate::tracepoint::Purpose::Causes`]).
+    /// for causes or for what ran ([`crate::tracepoint::Purpose`]).
     Switch {
         /// The task that leaves; `None` if the trace names only the next one.
         prev: Option<NonZeroTask>,
@@ -116,6 +116,11 @@ pub enum EventKind {
     Fork {
         /// The task.
         task: u32,
+    },
+    /// `power:cpu_frequency`: the CPU's frequency is set.
+    Frequency {
+        /// The frequency.
+        khz: u32,
     },
     /// The end of what `TimerInterrupt`, `RescheduleInterrupt`, `IpiInterrupt` or `DeviceInterrupt` began.
     InterruptExit,
@@ -294,6 +299,8 @@ impl Tracepoints {
     pub const SOFTIRQ_EXIT: Self = Self(1 << 28);
     /// `sched:sched_wakeup_new`, where it is read for causes.
     pub const FORK: Self = Self(1 << 29);
+    /// `power:cpu_frequency`, where it is read for what ran.
+    pub const CPU_FREQUENCY: Self = Self(1 << 30);
     /// Not a tracepoint. It marks a set from a trace that does not list what was recorded, so the
     /// set has only the kinds that occur. Others may have been recorded without ever occurring.
     pub const ONLY_SEEN: Self = Self(1 << 31);

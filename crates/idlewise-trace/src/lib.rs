@@ -24,6 +24,7 @@
 //! | `convert.rs` | [`convert()`]: converts a trace to a log with its metadata |
 //! | `anonymize.rs` | [`anonymize::Anonymized`]: a log without identifying information |
 //! | `causes/` | [`causes::StepBuilder`]: what makes tasks run; [`causes::WorkloadLog`]: the workload log as a Parquet file |
+//! | `running.rs` | [`running::RunningBuilder`]: which task ran when, and how fast its CPU was |
 //! | `histogram.rs` | [`histogram::IdleHistogram`]: idle stays that were counted, without their order |
 //! | `wakes.rs` | [`wakes::WakeCounter`]: who woke idle CPUs, and how |
 //!
@@ -85,6 +86,7 @@ mod log_error;
 mod machine_note;
 #[cfg(feature = "log")]
 mod output;
+pub mod running;
 mod small_file;
 mod tick;
 mod timers;

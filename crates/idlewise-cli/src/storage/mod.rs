@@ -52,7 +52,18 @@ pub fn fetch(remote: &Remote) -> Result<(File, Option<String>)> {
 /// # Errors
 /// Fails if the URL is wrong or the environment has no credentials for it. Nobody is asked yet.
 pub fn at(place: &Path) -> Result<Box<dyn Storage>> {
+    const BEGINNINGS: [&str; 5] = ["s3:", "gs:", "az:", "http:", "https:"];
     match url_of(place) {
+        // It may hold a password, which must not become the name of a folder.
+        None if BEGINNINGS
+            .iter()
+            .any(|begin| place.to_string_lossy().trim_start().starts_with(begin)) =>
+        {
+            Err(Failure::new(format_args!(
+                "{}: neither a URL nor a folder; a bucket's begins with s3://, gs:// or az://",
+                place.display()
+            )))
+        }
         None => Ok(Box::new(Folder(place.to_owned()))),
         Some(url) if url.starts_with("http") => Err(Failure::new(format_args!(
             "{url}: cells cannot be kept on a web server; name a bucket (s3://, gs://, az://) or a folder"
@@ -64,6 +75,15 @@ pub fn at(place: &Path) -> Result<Box<dyn Storage>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mistyped_url_is_no_folder() {
+        for place in [" s3://me:secret@host/cells", "s3:/me:secret@host/cells", "\tgs:cells"] {
+            let failure = at(Path::new(place)).err().unwrap_or_else(|| panic!("{place}")).text();
+            assert!(failure.contains("neither a URL nor a folder"), "{failure}");
+            assert!(!failure.contains("secret"), "{failure}");
+        }
+    }
 
     #[test]
     fn urls_are_told_from_files() {

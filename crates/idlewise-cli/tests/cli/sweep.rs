@@ -177,6 +177,15 @@ fn a_governor_counts_once_by_whatever_name() {
     // The oracle at 0, and hazard told 0 and 1.
     assert_eq!(place.counts(&[])[1], 3);
     assert_eq!(place.text(&["collect"]).lines().count(), 1 + 2 * 2);
+    // At the price that is its default, it is the same: computed once, and for both.
+    place.write(
+        "logs = [\"LOGS/a-idle.parquet\"]\nmachines = [\"spr\"]\nlambda = [0.25]\nstore = \"new\"\n\
+         governors = [\"hazard\", \"hazard:lambda=0.25\"]\n",
+    );
+    let [present, computed, failed] = place.counts(&["status"]);
+    assert_eq!((present, computed, failed), (0, 0, 0));
+    assert_eq!(place.counts(&[]), [0, 3, 0]);
+    assert_eq!(place.counts(&["status"]), [3, 0, 0]);
 }
 
 /// Patterns find what sweeps wrote. What is named is tried all the same.

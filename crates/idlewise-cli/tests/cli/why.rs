@@ -416,6 +416,14 @@ fn where_nothing_was_counted_it_says_so() {
         "{line}"
     );
     assert!(line.contains("-d 60"), "{line}");
+    // Time without a stay that it belongs to.
+    let run = watch(&machine, &[], |_| {
+        let more = More { usage: 0, time_us: 9_500_000, above: 0, below: 0, rejected: 0 };
+        machine.count("0-3,72-75", 3, more);
+        machine.pass(10.0);
+    });
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
+    assert!(run.stderr.contains("nothing was counted: on CPUs 0-3,72-75"), "{}", run.stderr);
     // Of some CPUs nothing was counted.
     let text = good(watch(&machine, &[], |_| play_deep(&machine, "2-3", 3)));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -506,6 +514,13 @@ fn impossible_counts_are_left_out() {
     let row = document["rows"].as_array().unwrap().last().unwrap();
     assert_eq!(row["too_deep_ratio"], 1.0, "{row}");
     assert_eq!(row["too_shallow_ratio"], 0.0, "{row}");
+    // A stay that began before the machine did.
+    let run = watch(&machine, &[], |_| {
+        play_deep(&machine, "1-3", 3);
+        machine.count("0", 3, More { usage: 1, time_us: 1 << 60, ..More::default() });
+    });
+    let text = good(run).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("CPU 0 counted more misses than stays, or more idle time"), "{text}");
 }
 
 #[test]

@@ -152,7 +152,10 @@ fn unusual(root: &Root, journal: &Journal) -> Vec<Unusual> {
             None | Some("0") => {}
             Some(now) if is_ours(&file, now) => {}
             Some("n/a") => add(cpu, "latency=0us".to_owned(), "none"),
-            Some(us) => add(cpu, format!("latency={us}us"), "none"),
+            Some(us) if us.bytes().all(|it| it.is_ascii_digit()) => {
+                add(cpu, format!("latency={us}us"), "none");
+            }
+            Some(text) => add(cpu, format!("latency='{text}'"), "none"),
         }
     }
     let unusual = found.into_iter().map(|(setting, default, cpus)| Unusual {

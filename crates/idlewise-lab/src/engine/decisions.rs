@@ -14,7 +14,7 @@ use super::{Log, Request};
 use crate::error::{Failure, Result};
 
 /// More rows than this would fill most machines' memory.
-const ROW_COUNT_MAX: usize = 1 << 26;
+pub(super) const ROW_COUNT_MAX: usize = 1 << 26;
 /// In the order of [`end_index`].
 const ENDS: [&str; 4] = ["event", "tick", "poll_limit", "promotion"];
 
@@ -89,10 +89,10 @@ fn decided(log: &Log, request: &Request, is_stopped: &AtomicBool) -> Result<Vec<
         let energy = |stay: &ReplayedStay| energy_uj(costs, stay, tick_work_ns);
         columns.extend([
             ("at_ns", Arc::new(stays().map(|it| it.at_ns).collect::<UInt64Array>()) as ArrayRef),
-            ("state", texts(stays().map(|it| it.state as u32), &names)),
-            ("verdict", texts(stays().map(|it| verdict_index(it.verdict)), &verdicts)),
+            ("state", texts(stays().map(|it| Some(it.state as u32)), &names)),
+            ("verdict", texts(stays().map(|it| Some(verdict_index(it.verdict))), &verdicts)),
             ("stay_ns", Arc::new(stays().map(|it| it.stay_ns).collect::<UInt64Array>())),
-            ("ended_by", texts(stays().map(|it| end_index(it.end)), &ends)),
+            ("ended_by", texts(stays().map(|it| Some(end_index(it.end))), &ends)),
             ("delay_ns", Arc::new(rows.iter().map(|row| row.delay_ns).collect::<UInt64Array>())),
             ("energy_uj", Arc::new(stays().map(energy).collect::<Float64Array>())),
         ]);

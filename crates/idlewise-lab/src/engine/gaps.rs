@@ -1,6 +1,7 @@
 //! A row for each gap. Rows come in batches of a fixed size, so that building a table takes no more memory than the
 //! table.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,7 +23,7 @@ use crate::error::Result;
 use crate::roster::OnMachine;
 
 /// The rows of a batch.
-const ROW_COUNT: usize = 1 << 14;
+pub(super) const ROW_COUNT: usize = 1 << 14;
 /// In the order of [`verdict_index`].
 pub(super) const VERDICTS: [&str; 3] = ["fit", "too_deep", "too_shallow"];
 
@@ -54,7 +55,7 @@ pub(super) fn batch(columns: Columns, also_nullable: &[&str]) -> RecordBatch {
 }
 
 /// A column of few texts.
-pub(super) fn texts(keys: impl Iterator<Item = u32>, texts: &Arc<StringArray>) -> ArrayRef {
+pub(super) fn texts(keys: impl Iterator<Item = Option<u32>>, texts: &Arc<StringArray>) -> ArrayRef {
     let keys: UInt32Array = keys.collect();
     Arc::new(DictionaryArray::<UInt32Type>::new(keys, texts.clone()))
 }
@@ -87,7 +88,7 @@ pub(super) fn common(gaps: &[IdleGap], reasons: &Arc<StringArray>) -> Columns {
         ("start_ns", Arc::new(gaps().map(|it| it.start_ns).collect::<Int64Array>())),
         ("gap_ns", Arc::new(gaps().map(|it| it.gap_ns).collect::<UInt64Array>())),
         ("sleep_length_ns", Arc::new(gaps().map(|it| it.sleep_length_ns).collect::<UInt64Array>())),
-        ("wake_reason", texts(gaps().map(|it| reason_index(it.wake_reason)), reasons)),
+        ("wake_reason", texts(gaps().map(|it| Some(reason_index(it.wake_reason))), reasons)),
     ]
 }
 
@@ -120,14 +121,14 @@ fn replayed(log: &Log, request: &Request, is_stopped: &AtomicBool) -> Result<Vec
         let gaps: Vec<IdleGap> = rows.iter().map(|row| row.0).collect();
         let mut columns = common(&gaps, &reasons);
         drop(gaps);
-        let state = |it: &GapExpense| it.first.state as u32;
+        let state = |it: &GapExpense| Some(it.first.state as u32);
         let own = || rows.iter().map(|row| &row.1);
         let oracle = || rows.iter().map(|row| &row.2);
         let lambda_mw = price.lambda_mw(&target.costs);
         let more: Columns = vec![
             ("chosen_state", texts(own().map(state), &names)),
             ("right_state", texts(oracle().map(state), &names)),
-            ("verdict", texts(own().map(|it| verdict_index(it.first_verdict)), &verdicts)),
+            ("verdict", texts(own().map(|it| Some(verdict_index(it.first_verdict))), &verdicts)),
             ("stay_count", Arc::new(own().map(|it| it.stay_count).collect::<UInt64Array>())),
             ("delay_ns", Arc::new(own().map(|it| it.expense.delay_ns).collect::<UInt64Array>())),
             ("energy_uj", Arc::new(own().map(|it| it.expense.energy_uj).collect::<Float64Array>())),
@@ -257,6 +258,49 @@ pub fn gaps(log: &Log) -> Result<Vec<RecordBatch>, String> {
         columns.extend(more);
         batch(columns, &[])
     })
+}
+
+/// Bins per factor of two in [`gap_counts`].
+const BINS_PER_OCTAVE: u32 = 4;
+
+/// Returns how many gaps of each length there are, by what ended them, and how long they are together. Lengths are in
+/// bins of a fourth of an octave: a bin's gaps are at least `gap_ns` long, and shorter than 1.19 times that.
+///
+/// # Errors
+/// If the log is damaged.
+pub fn gap_counts(log: &Log) -> Result<Vec<RecordBatch>, String> {
+    type Counts = BTreeMap<(u32, u32), (u64, u64)>;
+    let cpu = PerCpu {
+        columns: ColumnSet::WithoutRecorded,
+        make: &Counts::new,
+        take: &|counts: &mut Counts, gaps| {
+            for gap in gaps {
+                let bin = (gap.gap_ns.max(1) as f64).log2() * f64::from(BINS_PER_OCTAVE);
+                let key = (bin as u32, reason_index(gap.wake_reason));
+                let (count, sum_ns) = counts.entry(key).or_default();
+                *count += 1;
+                *sum_ns = sum_ns.saturating_add(gap.gap_ns);
+            }
+        },
+        finish: &|counts| counts,
+    };
+    let mut all = Counts::new();
+    let mut add = |of_cpu: Counts| {
+        for (key, (count, sum_ns)) in of_cpu {
+            let sums = all.entry(key).or_default();
+            *sums = (sums.0 + count, sums.1.saturating_add(sum_ns));
+        }
+    };
+    replay_cpus(&log.0.log, &cpu, &mut add, &|_| {}).map_err(|error| error.to_string())?;
+    let least_ns = |bin: u32| (f64::from(bin) / f64::from(BINS_PER_OCTAVE)).exp2().ceil() as u64;
+    let keys = || all.keys();
+    let columns: Columns = vec![
+        ("gap_ns", Arc::new(keys().map(|key| least_ns(key.0)).collect::<UInt64Array>())),
+        ("wake_reason", texts(keys().map(|key| Some(key.1)), &wake_reasons())),
+        ("gap_count", Arc::new(all.values().map(|sums| sums.0).collect::<UInt64Array>())),
+        ("idle_ns", Arc::new(all.values().map(|sums| sums.1).collect::<UInt64Array>())),
+    ];
+    Ok(vec![batch(columns, &[])])
 }
 
 /// Returns the columns of LISA's `df_cpus_idle()`: for each gap a row with the state that the kernel entered first,

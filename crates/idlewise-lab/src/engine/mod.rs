@@ -6,11 +6,15 @@
 //! | `mod.rs` | [`Log`], and [`replay`] with a row for each log, machine, governor and price |
 //! | `gaps.rs` | a row for each gap |
 //! | `decisions.rs` | a row for each decision |
+//! | `running.rs` | a row for each time that a task ran, and that a frequency was set |
+//! | `window.rs` | [`window()`]: a part of a log, as a log |
 //! | `lanes.rs` | [`Lanes`]: many CPUs at once, whose decisions the caller makes |
 
 mod decisions;
 mod gaps;
 mod lanes;
+mod running;
+mod window;
 
 use std::fs::File;
 use std::path::Path;
@@ -35,8 +39,10 @@ use crate::target::{AskedMachines, Conditions, ReplayTarget, Targets};
 use crate::unpack::Unpacking;
 
 pub use decisions::decisions;
-pub use gaps::{columns_of_lisa, gaps, replayed_gaps};
+pub use gaps::{columns_of_lisa, gap_counts, gaps, replayed_gaps};
 pub use lanes::{Asked, Lanes, LanesRequest};
+pub use running::{frequencies, tasks};
+pub use window::{Window, window};
 
 /// How many lanes are replayed before the engine looks whether it is to stop.
 const LANE_COUNT_MAX: usize = 64;

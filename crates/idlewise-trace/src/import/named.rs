@@ -110,6 +110,11 @@ impl Tracepoint {
                     state => EventKind::IdleEntry { state },
                 };
             }
+            Reading::CpuFrequency => {
+                event.cpu = u16::try_from(get(FieldName::CpuId)?).ok()?;
+                let khz = u32::try_from(get(FieldName::State)?).ok()?;
+                event.kind = EventKind::Frequency { khz };
+            }
             Reading::HrtimerStart => {
                 let expires_at_ns = get(FieldName::Expires)? as i64;
                 let soft_ns = get(FieldName::SoftExpires);
@@ -163,7 +168,7 @@ impl Tracepoint {
                 let vector = u8::try_from(get(FieldName::Vec)?).ok()?;
                 event.kind = EventKind::Softirq { vector };
             }
-            Reading::SchedSwitch if purpose == Purpose::Causes => {
+            Reading::SchedSwitch if purpose.needs_tasks() => {
                 event.kind = EventKind::Switch {
                     prev: NonZeroTask::new(task(get(FieldName::PrevPid)?)?),
                     next: task(get(FieldName::NextPid)?)?,

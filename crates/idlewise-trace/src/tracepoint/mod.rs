@@ -44,6 +44,7 @@ pub(crate) struct Tracepoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     CpuIdle,
+    CpuFrequency,
     HrtimerStart,
     HrtimerCancel,
     HrtimerExpire,
@@ -99,6 +100,7 @@ const IN_IDLE_TASK: Recorded = Where("common_pid == 0");
 #[rustfmt::skip]
 pub(crate) const TRACEPOINTS: &[Tracepoint] = &[
     row("power", "cpu_idle", Tracepoints::CPU_IDLE, Reading::CpuIdle, Always),
+    row("power", "cpu_frequency", Tracepoints::CPU_FREQUENCY, Reading::CpuFrequency, Never),
     row("sched", "sched_switch", Tracepoints::SCHED_SWITCH, Reading::SchedSwitch, Where("prev_pid == 0")),
     row("sched", "sched_wakeup", Tracepoints::WAKEUP, Reading::Wakeup(FieldName::TargetCpu), Never),
     row("sched", "sched_wakeup_new", Tracepoints::FORK, Reading::WakeupNew, Never),
@@ -151,25 +153,31 @@ pub enum Purpose {
     Wakes,
     /// For a workload log ([`crate::causes`]): which task woke which, and what each of them ran.
     Causes,
+    /// For what ran when, and how fast ([`crate::running`]).
+    Running,
 }
 
 impl Purpose {
     /// Every purpose.
-    pub const ALL: [Self; 3] = [Self::Gaps, Self::Wakes, Self::Causes];
+    pub const ALL: [Self; 4] = [Self::Gaps, Self::Wakes, Self::Causes, Self::Running];
+
+    /// Whether a switch is read with both tasks.
+    pub(crate) fn needs_tasks(self) -> bool {
+        matches!(self, Self::Causes | Self::Running)
+    }
 }
 
 impl Tracepoint {
     /// Whether this row is read for that purpose.
     pub(crate) fn serves(&self, purpose: Purpose) -> bool {
         match self.reading {
+            Reading::CpuIdle | Reading::SchedSwitch => true,
+            Reading::CpuFrequency => purpose == Purpose::Running,
+            _ if purpose == Purpose::Running => false,
             Reading::IpiSent | Reading::IpiSentToMany | Reading::DriverWake => {
                 purpose == Purpose::Wakes
             }
-            Reading::CpuIdle
-            | Reading::SchedSwitch
-            | Reading::IrqHandler
-            | Reading::IpiEntry
-            | Reading::Same(_) => true,
+            Reading::IrqHandler | Reading::IpiEntry | Reading::Same(_) => true,
             Reading::StoreSent => purpose != Purpose::Causes,
             Reading::HrtimerStart
             | Reading::HrtimerCancel

@@ -56,6 +56,10 @@ enum FieldPlan {
         state: Int,
         cpu: Option<Int>,
     },
+    CpuFrequency {
+        khz: Int,
+        cpu: Int,
+    },
     HrtimerStart {
         timer: Int,
         function: Int,
@@ -150,6 +154,9 @@ impl FieldPlan {
             Reading::CpuIdle => {
                 Self::CpuIdle { state: int(Name::State)?, cpu: optional(Name::CpuId) }
             }
+            Reading::CpuFrequency => {
+                Self::CpuFrequency { khz: int(Name::State)?, cpu: int(Name::CpuId)? }
+            }
             Reading::HrtimerStart => Self::HrtimerStart {
                 timer: int(Name::Hrtimer)?,
                 function: int(Name::Function)?,
@@ -185,7 +192,7 @@ impl FieldPlan {
             // The reason is a pointer into the kernel, so a reschedule IPI looks like any other.
             Reading::IpiEntry => Self::Same(EventKind::IpiInterrupt),
             Reading::Softirq => Self::Softirq { vector: int(Name::Vec)? },
-            Reading::SchedSwitch if purpose == Purpose::Causes => Self::Switch {
+            Reading::SchedSwitch if purpose.needs_tasks() => Self::Switch {
                 prev_pid: int(Name::PrevPid)?,
                 prev_state: int(Name::PrevState)?,
                 next_pid: int(Name::NextPid)?,
@@ -221,6 +228,11 @@ impl FieldPlan {
                     STATE_RUNNING => EventKind::IdleExit,
                     state => EventKind::IdleEntry { state },
                 }
+            }
+            Self::CpuFrequency { khz, cpu: cpu_id } => {
+                // It is set from any CPU.
+                cpu = u16::try_from(cpu_id.read(record, order)?).ok()?;
+                EventKind::Frequency { khz: u32::try_from(khz.read(record, order)?).ok()? }
             }
             Self::HrtimerStart { timer, function, expires, soft_expires } => {
                 let expires_at_ns = expires.read(record, order)? as i64;
@@ -543,6 +555,26 @@ mod tests {
             decode("idlewise", text, &record(&[1])),
             event(EventKind::DriverWake { reason: 1 })
         );
+    }
+
+    #[test]
+    fn a_frequency_is_that_of_the_cpu_in_the_event() {
+        // The kernel's format file (include/trace/events/power.h, class cpu).
+        let text = "name: cpu_frequency\nID: 1\n\
+            field:u32 state; offset:8; size:4; signed:0;\n\
+            field:u32 cpu_id; offset:12; size:4; signed:0;";
+        let format = EventFormat::parse(text.as_bytes()).unwrap();
+        let compile = |purpose| {
+            Decoder::compile("power", &format, ByteOrder::Little, purpose).unwrap()
+        };
+        let decoder = compile(Purpose::Running).unwrap();
+        let kind = EventKind::Frequency { khz: 1_800_000 };
+        let found = decoder.decode(&record(&[5 << 32 | 1_800_000]), CPU);
+        assert_eq!(found, Decoded::Event { cpu: 5, kind });
+        assert_eq!(decoder.decode(&record(&[]), CPU), Decoded::Malformed);
+        for purpose in [Purpose::Gaps, Purpose::Wakes, Purpose::Causes] {
+            assert!(compile(purpose).is_none(), "{purpose:?}");
+        }
     }
 
     #[test]

@@ -14,13 +14,17 @@ use liblzma::read::XzDecoder;
 use perfetto_writer::{compact, file, trace};
 
 fn recording(bytes: &[u8]) -> Box<dyn Recording> {
+    recording_for(bytes, Purpose::Causes)
+}
+
+pub fn recording_for(bytes: &[u8], purpose: Purpose) -> Box<dyn Recording> {
     let mut file = OutputFile::unnamed(Path::new("recording")).unwrap().into_file();
     file.write_all(bytes).unwrap();
     file.seek(SeekFrom::Start(0)).unwrap();
-    open_with(file, Options { purpose: Purpose::Causes, ..Options::default() }).unwrap()
+    open_with(file, Options { purpose, ..Options::default() }).unwrap()
 }
 
-fn unpacked(path: &str) -> Vec<u8> {
+pub fn unpacked(path: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     let mut bytes = Vec::new();
     XzDecoder::new(File::open(&path).unwrap()).read_to_end(&mut bytes).unwrap();
@@ -53,7 +57,7 @@ fn links((steps, metadata): &Workload, names: &[&str]) -> Vec<Link> {
     steps.iter().filter(is_shown).map(link).collect()
 }
 
-const PING_PONG: &str = "../../traces/c-pingpong.trace.dat.xz";
+pub const PING_PONG: &str = "../../traces/c-pingpong.trace.dat.xz";
 
 #[test]
 fn perf_data_has_the_causes_that_trace_dat_has_of_the_same_run() {

@@ -27,6 +27,7 @@ mod perf_writer;
 mod perfetto_writer;
 mod prop_evidence;
 mod rewritten_idle_log;
+mod running;
 #[path = "../trace_dat_writer/mod.rs"]
 mod trace_dat_writer;
 mod validate;

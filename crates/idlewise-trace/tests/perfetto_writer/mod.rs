@@ -106,7 +106,7 @@ pub struct FtraceEvent {
     pub pid: Option<u32>,
     #[prost(
         oneof = "Payload",
-        tags = "4, 13, 17, 20, 24, 25, 36, 37, 114, 327, 551, 552, 553, 555, 556, 557, 559, 65536"
+        tags = "4, 11, 13, 17, 20, 24, 25, 36, 37, 114, 327, 551, 552, 553, 555, 556, 557, 559, 65536"
     )]
     pub payload: Option<Payload>,
 }
@@ -170,6 +170,8 @@ pub struct GenericField {
 pub enum Payload {
     #[prost(message, tag = "4")]
     SchedSwitch(SchedSwitch),
+    #[prost(message, tag = "11")]
+    CpuFrequency(Numbers),
     #[prost(message, tag = "13")]
     CpuIdle(Numbers),
     #[prost(message, tag = "17")]
@@ -313,6 +315,11 @@ pub fn event(event: &Event, at_ns: u64) -> Option<FtraceEvent> {
         }),
         EventKind::IdleExit => Payload::CpuIdle(Numbers {
             one: int(u32::MAX.into()),
+            two: int(event.cpu.into()),
+            ..numbers()
+        }),
+        EventKind::Frequency { khz } => Payload::CpuFrequency(Numbers {
+            one: int(khz.into()),
             two: int(event.cpu.into()),
             ..numbers()
         }),

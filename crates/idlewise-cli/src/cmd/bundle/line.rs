@@ -111,10 +111,15 @@ impl Line {
         let given =
             [OsStr::new("idlewise")].into_iter().chain(words.iter().map(OsString::as_os_str));
         let matches = parser.try_get_matches_from_mut(given).map_err(|error| {
-            // Help or an error of several lines; the first says what it is.
+            // Help or an error of several lines: its first paragraph says what it is.
             let text = error.render().to_string();
-            let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-            Failure::new(format_args!("the bundled command: {first}"))
+            let first: Vec<&str> =
+                text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+            let first = first.join(" ");
+            Failure::new(format_args!(
+                "the bundled command: {}",
+                first.trim_start_matches("error: ")
+            ))
         })?;
         let (mut matches, mut definition) = (&matches, Some(&parser));
         for word in command.name.split(' ') {
@@ -377,6 +382,7 @@ mod tests {
             ("lab simulate --list", "--list cannot be in a bundle"),
             ("replay --help", "the bundled command"),
             ("replay --no-such-option", "unexpected argument"),
+            ("replay --unconfined x.parquet", "required arguments were not provided: --governor"),
         ] {
             let message = parse(line).err().unwrap_or_else(|| panic!("{line} is accepted"));
             assert!(message.contains(part), "{message:?} has no {part:?}");

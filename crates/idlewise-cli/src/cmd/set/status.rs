@@ -67,6 +67,7 @@ impl Status {
         if !status.taken.is_empty() {
             writeln!(out, "Changed by somebody else since, and left alone by `set revert`:")?;
             let line = |(file, now, ours): &(String, String, String)| {
+                let [now, ours] = [now, ours].map(|text| shown_in_line(text));
                 format!("/{file}: {now}, where idlewise wrote {ours}")
             };
             write!(out, "{}", lines(status.taken.iter().map(line), usize::MAX))?;
@@ -87,7 +88,7 @@ impl Status {
         }
         write!(out, "{}", lines(unusual.into_iter(), usize::MAX))?;
         if let Some(governor) = &status.governor {
-            writeln!(out, "Governor: {governor}")?;
+            writeln!(out, "Governor: {}", shown_in_line(governor))?;
         }
         for other in &status.others {
             let how = other.pid.map_or("starts at boot".to_owned(), |pid| format!("process {pid}"));
@@ -99,7 +100,7 @@ impl Status {
 }
 
 fn holder_text((pid, name): &(i32, String)) -> String {
-    format!("{name} (process {pid})")
+    format!("{} (process {pid})", shown_in_line(name))
 }
 
 fn session_text(session: &SessionStatus) -> String {

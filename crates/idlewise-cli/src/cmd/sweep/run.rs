@@ -7,7 +7,7 @@
 //!
 //! Each process takes the blocks in an order of its own. So of two that work on the same, each finds what the other has done.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -267,60 +267,60 @@ impl Sweeping<'_> {
         };
         let known = store.of_log(sha256)?;
         let present = known.keys();
-        // Two governors of the manifest may be the same, by two names.
-        let mut seen = HashSet::new();
-        let mut is_missing = |inputs: &CellInputs| {
-            let key = cell_key(inputs);
-            !present.contains(key.as_str()) && seen.insert(key)
-        };
-        let (missing, inputs): (Vec<&Cell<'_>>, Vec<CellInputs>) = of_unit
-            .iter()
-            .map(|cell| (cell, cell.inputs(sha256)))
-            .filter(|(_, inputs)| is_missing(inputs))
-            .unzip();
-        lock(&self.done).present_count += of_unit.len() - missing.len();
+        // Two governors of the manifest may be the same, by two names: their cells are computed once.
+        let mut places: HashMap<String, usize> = HashMap::new();
+        let (mut missing, mut inputs): (Vec<Vec<&Cell<'_>>>, Vec<CellInputs>) = Default::default();
+        for cell in of_unit {
+            let own = cell.inputs(sha256);
+            let key = cell_key(&own);
+            if present.contains(key.as_str()) {
+                lock(&self.done).present_count += 1;
+                continue;
+            }
+            let place = *places.entry(key).or_insert_with(|| {
+                missing.push(Vec::new());
+                inputs.push(own);
+                missing.len() - 1
+            });
+            missing[place].push(cell);
+        }
         if missing.is_empty() {
             return Ok(());
         }
+        let all = || missing.iter().flatten().copied();
         // Of the log as a whole.
         let mut fail = |reason: String| {
             let is_new = !known.has_failure(None, &reason);
-            self.fail_all(planned, missing.iter().copied(), &reason);
+            self.fail_all(planned, all(), &reason);
             sink.add(is_new.then(|| kept_log_failure(sha256, &reason)))
         };
         let log = match opened(planned, &self.logs[unit.log]) {
             Ok(log) => held.insert(log),
             Err(Unreadable { reason, is_of_content: true }) => return fail(reason),
             Err(Unreadable { reason, .. }) => {
-                self.fail_all(planned, missing, &reason);
+                self.fail_all(planned, all(), &reason);
                 return Ok(());
             }
         };
         // Each cell has its own failure, whatever happens in others, so that it does not depend on their order.
-        let cells: Vec<Cell<'_>> = missing.iter().map(|cell| cell.anew()).collect();
+        let cells: Vec<Cell<'_>> = missing.iter().map(|same| same[0].anew()).collect();
         let cells: Vec<&Cell<'_>> = cells.iter().collect();
         let replayed = cells::replay(&log.log, sha256, &cells, &|_| {});
         // If its file has changed, that is the reason, and nothing is kept under the hash that it had.
         if let Err(changed) = log.must_be_unchanged() {
-            self.fail_all(planned, missing, &changed.text());
+            self.fail_all(planned, all(), &changed.text());
             return Ok(());
         }
         let results = match replayed {
             Ok(results) => results,
             Err(failure) => return fail(failure.text()),
         };
-        let failed = missing.iter().zip(&results).filter_map(|(cell, result)| {
-            let reason = result.as_ref().err()?.clone();
-            Some(FailedCell {
-                cell: described(&planned.name, cell),
-                log: planned.name.clone(),
-                reason,
-            })
-        });
-        let mut done = lock(&self.done);
-        done.computed_count += results.iter().flatten().count();
-        done.failed.extend(failed);
-        drop(done);
+        for (same, result) in missing.iter().zip(&results) {
+            match result {
+                Ok(_) => lock(&self.done).computed_count += same.len(),
+                Err(reason) => self.fail_all(planned, same.iter().copied(), reason),
+            }
+        }
         let outcomes = inputs.into_iter().zip(results).map(|(inputs, result)| kept(inputs, result));
         let is_news = |cell: &KeptCell| match &cell.outcome {
             Outcome::Result(_) => true,

@@ -356,13 +356,14 @@ impl Report<'_> {
         };
         let silent: Vec<u16> =
             self.difference.cpus.iter().filter(is_silent).map(|it| it.cpu).collect();
-        if report.is_silent() {
+        let is_all =
+            silent.len() == report.groups.iter().map(|group| group.cpu_count).sum::<usize>();
+        // The kernel counts a stay's time with the stay. Time without stays belongs to none.
+        if report.is_silent() || is_all {
             if let Some(busy) = report.is_busy() {
                 return Err(Failure::new(busy));
             }
             let seconds = self.difference.elapsed.as_secs_f64();
-            let is_all =
-                silent.len() == report.groups.iter().map(|group| group.cpu_count).sum::<usize>();
             return Err(Failure::new(match is_all {
                 true => format!(
                     "nothing was counted: on {} no idle stay ended in {seconds:.1} s, so they slept or ran all the time, \

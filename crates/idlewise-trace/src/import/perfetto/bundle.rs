@@ -476,7 +476,7 @@ impl BundleReader {
     }
 
     fn read_compact(&mut self, bytes: &[u8], place: Place, events: &mut Vec<Event>) {
-        if self.purpose == Purpose::Causes {
+        if self.purpose.needs_tasks() {
             return self.read_compact_causes(bytes, place, events);
         }
         let mut next_pids = packed(column(bytes, bundle::SWITCH_NEXT_PID));

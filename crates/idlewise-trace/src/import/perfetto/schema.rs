@@ -73,6 +73,7 @@ pub(super) const TYPED: &[Typed] = &[
         fields: &[(2, FieldName::PrevPid), (4, FieldName::PrevState), (6, FieldName::NextPid)],
         name_field: Some(5),
     },
+    row(11, "cpu_frequency", &[(1, FieldName::State), (2, FieldName::CpuId)]),
     row(13, "cpu_idle", &[(1, FieldName::State), (2, FieldName::CpuId)]),
     row(17, "sched_wakeup", &[(5, FieldName::TargetCpu)]),
     row(20, "sched_waking", &[(2, FieldName::Pid)]),

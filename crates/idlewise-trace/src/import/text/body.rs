@@ -31,7 +31,7 @@ pub(super) fn fields<'a>(line: &EventLine<'a>, dialect: Dialect, purpose: Purpos
     let EventLine { cpu, name, body, flags, .. } = *line;
     let mut fields = Fields::default();
     match name {
-        b"sched_switch" if purpose == Purpose::Causes => read_switch(body, &mut fields),
+        b"sched_switch" if purpose.needs_tasks() => read_switch(body, &mut fields),
         b"sched_waking" | b"sched_wakeup_new" if purpose == Purpose::Causes => {
             set(&mut fields, FieldName::Pid, woken_pid(body));
             set(&mut fields, FieldName::CommonFlags, common_flags(flags));
