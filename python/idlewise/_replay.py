@@ -140,8 +140,7 @@ class Runs:
                 of_one = regrets.setdefault((row["machine"], row["governor"]), {})
                 of_one.setdefault(row["lambda"], []).append(row["regret_ratio"])
         prices = list(dict.fromkeys(self._request.lambdas))
-        mean = lambda found: sum(found) / len(found) if found else None  # noqa: E731
-        shown = ((machine, governor, *(mean(one.get(price)) for price in prices)) for (machine, governor), one in regrets.items())
+        shown = ((machine, governor, *(_mean(one.get(price)) for price in prices)) for (machine, governor), one in regrets.items())
         columns = ["machine", "governor", *(f"regret at λ = {price:g}" for price in prices)]
         return _shown.table(columns, shown, f"Mean of {len(self._logs)} logs: cost above an oracle's, as a ratio (simulated)")
 
@@ -167,6 +166,10 @@ class Runs:
         governors = ", ".join(name for name, _ in self._request.governors)
         logs, machines = len(self._logs), len(self._machines)
         return f"<idlewise.Runs of {governors}: {logs} logs, {machines} machines>"
+
+
+def _mean(found: Sequence[float] | None) -> float | None:
+    return sum(found) / len(found) if found else None
 
 
 _T = TypeVar("_T")

@@ -54,11 +54,11 @@ def plot_of_log(log: Log) -> Any:
         for row in rows
     ]
     length = alt.X("from_us:Q", bin="binned", scale=alt.Scale(type="log"), title="length of the gap in µs")
-    machine = log.metadata().get("machine") or {}
+    machine: dict[str, Any] = log.metadata().get("machine") or {}
     states = [
-        {"state": state["name"], "from_us": state["target_residency_ns"] / 1e3}
+        {"state": state["name"], "from_us": state["target_residency_us"]}
         for state in machine.get("states", [])
-        if state["target_residency_ns"] > 0
+        if state["target_residency_us"] > 0
     ]
     rules = alt.Chart(alt.Data(values=states)).mark_rule(strokeDash=[4, 3]).encode(x="from_us:Q", tooltip=["state:N", "from_us:Q"])
     names = rules.mark_text(align="left", dx=3, baseline="top").encode(text="state:N", y=alt.value(2))
@@ -92,7 +92,7 @@ def plot_of_runs(runs: Table, lambda_: float) -> Any:
                 one[name] += row[name]
     if not sums:
         raise ValueError(f"lambda_: the runs have no price {lambda_}")
-    points = [
+    points: list[dict[str, Any]] = [
         {
             "machine": machine,
             "governor": governor,
@@ -103,20 +103,27 @@ def plot_of_runs(runs: Table, lambda_: float) -> Any:
         for (machine, governor), one in sums.items()
         if one["gap_count"] and one["oracle_cost_uj"]
     ]
-    chart = alt.Chart(alt.Data(values=points)).encode(
-        x=alt.X("delay_us:Q", title="mean delay of a wake-up in µs (simulated)"),
-        y=alt.Y("power_mw:Q", title="mean power while idle in mW", scale=alt.Scale(zero=False)),
-        tooltip=[
-            "governor:N",
-            alt.Tooltip("delay_us:Q", format=".4g"),
-            alt.Tooltip("power_mw:Q", format=".4g"),
-            alt.Tooltip("regret:Q", format=".1%", title=f"regret at λ = {lambda_:g}"),
-        ],
-    )
-    marks = chart.mark_point(filled=True, size=80).encode(color=alt.Color("governor:N", legend=None))
-    names = chart.mark_text(align="left", dx=7).encode(text="governor:N")
-    panel = alt.layer(marks, names, data=alt.Data(values=points)).properties(width=280, height=220)
-    return panel.facet(facet=alt.Facet("machine:N", title=None), columns=3).resolve_scale(x="independent", y="independent")
+    names = sorted({point["governor"] for point in points})
+    panels = [
+        alt.Chart(alt.Data(values=[point for point in points if point["machine"] == machine]), title=machine)
+        .mark_point(filled=True, size=90, opacity=0.8)
+        .encode(
+            # A state without delay is at 0.
+            x=alt.X("delay_us:Q", title="mean delay of a wake-up in µs (simulated)", scale=alt.Scale(type="symlog")),
+            y=alt.Y("power_mw:Q", title="mean power while idle in mW", scale=alt.Scale(type="log", nice=True)),
+            color=alt.Color("governor:N", scale=alt.Scale(domain=names)),
+            shape=alt.Shape("governor:N", scale=alt.Scale(domain=names)),
+            tooltip=[
+                "governor:N",
+                alt.Tooltip("delay_us:Q", format=".4g"),
+                alt.Tooltip("power_mw:Q", format=".4g"),
+                alt.Tooltip("regret:Q", format=".1%", title=f"regret at λ = {lambda_:g}"),
+            ],
+        )
+        .properties(width=280, height=220)
+        for machine in dict.fromkeys(point["machine"] for point in points)
+    ]
+    return alt.concat(*panels, columns=3)
 
 
 _SUMMED = ("delay_sum_ns", "gap_count", "energy_uj", "gap_sum_ns", "cost_uj", "oracle_cost_uj")

@@ -268,7 +268,8 @@ impl CpuDifference {
         if let Some(longest) = self.states.iter_mut().max_by_key(|state| state.time_us) {
             let others_us = all_us.saturating_sub(longest.time_us);
             let up_us = u64::try_from(up.as_micros()).unwrap_or(u64::MAX);
-            let is_longer = |us: u64, all_us: u64| us > all_us + all_us / READING_SHARE + READING_US;
+            let is_longer =
+                |us: u64, all_us: u64| us > all_us + all_us / READING_SHARE + READING_US;
             // That one stay began before the interval, but not before the machine did.
             if is_longer(others_us, elapsed_us) || is_longer(longest.time_us, up_us) {
                 self.unusable = Some(Unusable::Impossible);

@@ -73,9 +73,9 @@ fn url_end(begun: &str) -> usize {
             None => !has_port(authority) && !word.contains('@'),
         };
         let behind = &begun[end..];
-        let next = behind.find('@').filter(|&at| {
-            authority.rfind('@').is_none() || !behind[..at].contains('/')
-        });
+        let next = behind
+            .find('@')
+            .filter(|&at| authority.rfind('@').is_none() || !behind[..at].contains('/'));
         match next.filter(|_| goes_on) {
             Some(at) => end = word_end(end + at),
             None => return end,

@@ -62,7 +62,8 @@ impl RunningBuilder {
                     if next != 0 {
                         let (run_ns, leaves) = (None, None);
                         let start_ns = at_ns;
-                        let run = Run { cpu, start_ns, run_ns, task: next, name: next_name, leaves };
+                        let run =
+                            Run { cpu, start_ns, run_ns, task: next, name: next_name, leaves };
                         self.open.insert(cpu, run);
                     }
                 }

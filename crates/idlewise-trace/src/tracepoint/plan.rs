@@ -564,9 +564,8 @@ mod tests {
             field:u32 state; offset:8; size:4; signed:0;\n\
             field:u32 cpu_id; offset:12; size:4; signed:0;";
         let format = EventFormat::parse(text.as_bytes()).unwrap();
-        let compile = |purpose| {
-            Decoder::compile("power", &format, ByteOrder::Little, purpose).unwrap()
-        };
+        let compile =
+            |purpose| Decoder::compile("power", &format, ByteOrder::Little, purpose).unwrap();
         let decoder = compile(Purpose::Running).unwrap();
         let kind = EventKind::Frequency { khz: 1_800_000 };
         let found = decoder.decode(&record(&[5 << 32 | 1_800_000]), CPU);
