@@ -133,7 +133,7 @@ class Log:
 
     def plot(self) -> Any:
         """A chart (Altair's): how many gaps there are of each length, how much idle time they are, what ended them, and
-        from which length on each idle state pays. `pip install 'idlewise[plot]'`."""
+        the shortest gap for which each idle state pays. `pip install 'idlewise[plot]'`."""
         return _shown.plot_of_log(self)
 
     def scan(self) -> Any:

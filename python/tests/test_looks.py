@@ -209,7 +209,7 @@ def test_charts_show_the_figures() -> None:
     shares = [value["share of gaps"] for value in bars["data"]["values"]]
     assert abs(sum(shares) - 1) < 1e-9
     assert "length of the gap in µs" in draw.vegalite_to_svg(document)
-    # Of a log with states: from which length on each pays.
+    # Of a log with states: the shortest gap for which each pays.
     document = idlewise.open(TRACES / "c-nginx.trace.dat.xz").plot().to_dict()
     _, rules, names = document["vconcat"][0]["layer"]
     assert rules["data"]["values"] == [{"state": "C1", "from_us": 2}, {"state": "C6", "from_us": 300}]

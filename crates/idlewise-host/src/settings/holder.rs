@@ -1,7 +1,7 @@
 //! Starts the process that holds a limit of the whole machine and ends a session on time or with its owner, and waits
 //! for it: by pipes. It does nothing until it is told that the journal names it, and says when the limit is in force.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -16,6 +16,9 @@ use crate::Root;
 
 /// How long a holder may take to notice that its session is over: it has nothing else to do.
 const END_TIME: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// Where its error output goes.
+const NULL: &str = "/dev/null";
 
 /// What the program is started with.
 const COMMAND: [&str; 2] = ["set", "hold"];
@@ -37,8 +40,14 @@ pub(super) fn start(root: &Root, program: &Path, id: u64) -> Result<Waiting, Set
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     // A ctrl-c or the end of the terminal is not for it.
     command.process_group(0);
-    command.spawn().map(Waiting).map_err(|error| SettingsError::HolderFailed {
-        what: format!("{}: {error}", program.display()),
+    command.spawn().map(Waiting).map_err(|error| {
+        // What is missing may be what its output goes to.
+        let is_null_missing = error.kind() == ErrorKind::NotFound && program.exists();
+        let what = match is_null_missing && !Path::new(NULL).exists() {
+            true => format!("{NULL} is missing; as root: mknod -m 666 {NULL} c 1 3"),
+            false => format!("{}: {error}", program.display()),
+        };
+        SettingsError::HolderFailed { what }
     })
 }
 

@@ -58,11 +58,15 @@ impl FromStr for Setting {
 
     fn from_str(text: &str) -> Result<Self, SettingError> {
         let fail = |problem: String| SettingError { text: text.to_owned(), problem };
+        // In a file, people put blanks around what they write.
         let (name, rest) = text
             .split_once('=')
+            .map(|(name, rest)| (name.trim(), rest.trim()))
             .ok_or_else(|| fail("a setting has the form NAME=VALUE".to_owned()))?;
         let (value, cpus) = match rest.split_once('@') {
-            Some((value, cpus)) => (value, Some(cpus.parse::<CpuSet>().map_err(fail)?)),
+            Some((value, cpus)) => {
+                (value.trim(), Some(cpus.trim().parse::<CpuSet>().map_err(fail)?))
+            }
             None => (rest, None),
         };
         match (name, value) {
@@ -217,6 +221,17 @@ mod tests {
         ] {
             let error = text.parse::<Setting>().unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");
+        }
+    }
+
+    #[test]
+    fn blanks_around_the_sign_are_no_part_of_a_setting() {
+        for (text, tight) in [
+            ("C6 = off", "C6=off"),
+            ("latency= 10us@ 1-2", "latency=10us@1-2"),
+            ("governor = teo ", "governor=teo"),
+        ] {
+            assert_eq!(text.parse::<Setting>(), tight.parse(), "{text}");
         }
     }
 

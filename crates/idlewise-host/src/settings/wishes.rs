@@ -141,6 +141,9 @@ fn check_writable(root: &Root, file: &str) -> Result<(), SettingsError> {
             let why = if file == MACHINE_LIMIT_FILE && machine_limit_minor(root).is_some() {
                 "the kernel has this device, but /dev lacks it, as in containers; `idlewise doctor` says \
                  how to get it"
+            } else if file == MACHINE_LIMIT_FILE && root.hides("proc") {
+                "/dev lacks it, and only /proc/misc could say whether the kernel has this device; as root: mount \
+                 -t proc proc /proc"
             } else if is_limit_file(file) || file == MACHINE_LIMIT_FILE {
                 "the kernel offers no latency limits here (PM QoS), as in containers without /dev and in \
                  kernels built without CONFIG_PM"
