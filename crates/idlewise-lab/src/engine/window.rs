@@ -42,6 +42,11 @@ fn cut(named: &NamedLog, name: &str, window: &Window) -> Result<NamedLog> {
         return Err(Failure::new(format_args!("{}: it has no CPU {absent}", named.name)));
     }
     metadata.cpus.retain(|summary| has(summary.cpu));
+    for summary in &mut metadata.cpus {
+        summary.first_at_ns = summary.first_at_ns.max(window.from_ns);
+        summary.last_at_ns = summary.last_at_ns.min(window.to_ns).max(summary.first_at_ns);
+        summary.gap_count = 0;
+    }
     let Some(groups) = log.groups_by_cpu() else {
         return Err(Failure::new(format_args!(
             "{}: row groups mix CPUs; import the recording again",
@@ -72,8 +77,7 @@ fn cut(named: &NamedLog, name: &str, window: &Window) -> Result<NamedLog> {
         for summary in metadata.cpus.iter_mut().filter(|summary| summary.cpu == cpu) {
             summary.gap_count = of_cpu;
             // A gap that begins in the window may end after it.
-            summary.first_at_ns = summary.first_at_ns.max(window.from_ns);
-            summary.last_at_ns = summary.last_at_ns.min(window.to_ns.max(end_ns));
+            summary.last_at_ns = summary.last_at_ns.max(end_ns);
         }
         gap_count += of_cpu;
     }
