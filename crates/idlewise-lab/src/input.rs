@@ -43,7 +43,7 @@ pub struct NamedLog {
     /// The log.
     pub log: IdleLog,
     read_from: ReadFrom,
-    /// Whether the log was made here, of what that file holds.
+    /// Whether a recording was read, and converted to this log.
     is_made: bool,
 }
 

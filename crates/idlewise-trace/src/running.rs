@@ -39,7 +39,7 @@ pub struct FrequencyChange {
 /// Both are in order of time for each CPU.
 #[derive(Debug, Default)]
 pub struct RunningBuilder {
-    /// What runs now, and why nobody knows how long.
+    /// The task that each CPU runs now. When it will leave is not known yet.
     open: BTreeMap<u16, Run>,
     runs: Vec<Run>,
     frequencies: Vec<FrequencyChange>,
