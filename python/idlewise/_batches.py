@@ -3,15 +3,16 @@
 import functools
 import importlib
 import json
-import os
 import pathlib
 import subprocess
 import tempfile
 from typing import Any
 
+from ._arguments import Path, path_of
 from ._command import NEGATIVE, failed, ran
-from ._logs import Path
 
+# How a program in Rust ends that finds a fault in itself.
+_PANICKED = 101
 # What `idlewise lab sweep --logs` reads of the table that `idlewise lab sweep plan` makes.
 _COLUMNS = ("log", "url", "log_sha256", "failure")
 
@@ -39,10 +40,12 @@ def replay_batch(logs: Any, manifest: Path) -> Any:
     pa: Any = importlib.import_module("pyarrow")
     table = pa.Table.from_batches([logs]) if isinstance(logs, pa.RecordBatch) else pa.table(logs)
     text = pa.string()
+    if twice := sorted(name for name in _COLUMNS if table.column_names.count(name) > 1):
+        raise ValueError(f"logs: two columns are called {twice[0]!r}")
     columns = {name: table[name].cast(text) for name in _COLUMNS if name in table.column_names}
     if missing := {"log", "url", "log_sha256"} - columns.keys():
         raise ValueError(f"logs: no column {sorted(missing)[0]!r}; `idlewise lab sweep plan` makes the table")
-    return _replayed(pa, pa.table(columns), manifest)
+    return _replayed(pa, pa.table(columns), path_of("manifest", manifest))
 
 
 def cell_schema() -> Any:
@@ -50,18 +53,18 @@ def cell_schema() -> Any:
     return _schema()
 
 
-def _replayed(pa: Any, logs: Any, manifest: Path) -> Any:
+def _replayed(pa: Any, logs: Any, manifest: str) -> Any:
     parquet: Any = importlib.import_module("pyarrow.parquet")
     with tempfile.TemporaryDirectory(prefix="idlewise-") as name:
         folder = pathlib.Path(name)
         parquet.write_table(logs, folder / "logs.parquet", compression="zstd")
-        place = os.fspath(manifest)
+        place = manifest
         if "\n" in place:
             (folder / "sweep.toml").write_text(place)
             place = str(folder / "sweep.toml")
         done, cells = _swept(folder, place, "--logs", folder / "logs.parquet")
-        if done.returncode < 0:
-            return _halved(pa, logs, manifest, -done.returncode)
+        if done.returncode < 0 or done.returncode == _PANICKED:
+            return _halved(pa, logs, manifest, done.returncode)
     known = {row for part in cells for row in part["log_sha256"].to_pylist()}
     reasons = {failure["log"]: failure["reason"] for failure in json.loads(done.stdout)["failures"]}
     unread = [
@@ -78,7 +81,7 @@ def _swept(folder: pathlib.Path, manifest: str, *options: Path) -> tuple[subproc
     pa: Any = importlib.import_module("pyarrow")
     parquet: Any = importlib.import_module("pyarrow.parquet")
     done = ran("lab", "sweep", "--json", "--jobs", "1", "--store", folder / "cells", *options, "--", manifest)
-    if done.returncode not in (0, NEGATIVE) and done.returncode >= 0:
+    if done.returncode not in (0, NEGATIVE, _PANICKED) and done.returncode >= 0:
         raise failed(done)
     # Each file's own columns, without what folders' names say. Spark has no numbers without a sign.
     types = {pa.uint64(): pa.int64(), pa.large_string(): pa.string()}
@@ -91,12 +94,14 @@ def _swept(folder: pathlib.Path, manifest: str, *options: Path) -> tuple[subproc
     return done, [cells(path) for path in sorted(folder.glob("cells/*/*.parquet"))]
 
 
-def _halved(pa: Any, logs: Any, manifest: Path, signal: int) -> Any:
+def _halved(pa: Any, logs: Any, manifest: str, status: int) -> Any:
     """Without the log that ends the process, which becomes a failed row."""
     if len(logs) > 1:
         half = len(logs) // 2
         return pa.concat_tables([_replayed(pa, part, manifest) for part in (logs[:half], logs[half:])])
-    reason = f"signal {signal} ended its replay; a system that is short of memory sends 9"
+    reason = f"signal {-status} ended its replay; a system that is short of memory sends 9"
+    if status == _PANICKED:
+        reason = "a fault in idlewise ended its replay; please report it"
     return _failures(pa, [(logs["log_sha256"][0].as_py(), reason)])
 
 

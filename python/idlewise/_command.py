@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any
 
-from ._logs import Log, Path, listed, path_of
+from ._arguments import Path, listed, path_of
+from ._logs import Log
 from ._native import IdlewiseError
 
 Option = bool | int | float | str | PathLike[str] | Sequence[str | int | float | PathLike[str]] | None
@@ -59,12 +60,28 @@ def ran(*words: Path, input: str | None = None) -> subprocess.CompletedProcess[s
     """Runs `idlewise WORDS...`, whatever comes of it."""
     line = [sys.executable, "-m", "idlewise", *(os.fspath(word) for word in words)]
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
-    return subprocess.run(line, input=input, capture_output=True, text=True, env=environment, check=False)
+    pipe = subprocess.PIPE
+    stdin = None if input is None else pipe
+    with subprocess.Popen(line, stdin=stdin, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        try:
+            said = process.communicate(input)
+        except BaseException:
+            # It may clean up. After a ctrl-c, subprocess.run() would leave a zombie.
+            process.terminate()
+            try:
+                process.wait(2)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            raise
+    return subprocess.CompletedProcess(line, process.returncode, *said)
 
 
 def failed(done: subprocess.CompletedProcess[str]) -> IdlewiseError:
     """What a command that failed has said."""
-    said = done.stderr.strip().removeprefix("idlewise: ")
+    # What follows is how the command is used, which helps nobody here.
+    said = done.stderr.split("\n\nUsage:")[0].split("\n\n  tip:")[0]
+    said = " ".join(said.removeprefix("idlewise: ").removeprefix("error: ").split())
     return IdlewiseError(said or f"idlewise ended with status {done.returncode}")
 
 
@@ -89,12 +106,13 @@ def _paths(logs: Log | Path | Sequence[Log | Path] | None) -> list[str]:
 def _path(log: Log) -> str:
     if log.is_bundled:
         raise ValueError(f"logs: {log.name} is built in and has no file; without logs, the command takes all that are built in")
+    log.handle.must_be_unchanged()
     return log.path
 
 
 def info(log: Log | Path) -> dict[str, Any]:
     """What a log or a recording holds: `idlewise info LOG`."""
-    return _json("info", _paths(log), {})
+    return _json("info", [_path(log) if isinstance(log, Log) else path_of("log", log)], {})
 
 
 def machine(name: Path) -> dict[str, Any]:
@@ -145,7 +163,7 @@ def arena(logs: Log | Path | Sequence[Log | Path] | None = None, **options: Opti
     return _json("replay --rank", _paths(logs), options)
 
 
-def simulate(machine: Path, workload: Path, **options: Option) -> dict[str, Any]:
+def simulate(machine: Path, workload: Log | Path, **options: Option) -> dict[str, Any]:
     """Runs a workload on a simulated machine: `idlewise lab simulate MACHINE WORKLOAD`.
 
     Args:
@@ -153,7 +171,8 @@ def simulate(machine: Path, workload: Path, **options: Option) -> dict[str, Any]
         workload: A name of `idlewise lab simulate --list`, a TOML file, or a log.
         options: See `idlewise lab simulate --help`: governor, duration_ms, seed, replicates, set, ...
     """
-    return _json("lab simulate", [machine, workload], options)
+    place = _path(workload) if isinstance(workload, Log) else path_of("workload", workload)
+    return _json("lab simulate", [path_of("machine", machine), place], options)
 
 
 def predict(recording: Path, **options: Option) -> dict[str, Any]:

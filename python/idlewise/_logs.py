@@ -3,19 +3,17 @@
 import builtins
 import importlib
 import json
-import operator
-import os
-from collections.abc import Iterable
-from typing import Any, SupportsIndex, TypeAlias, cast, final
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias, final
 
 from . import _shown
+from ._arguments import Path, absolute, listed, number, path_of, whole
 from ._native import IdlewiseError
 from ._native import Log as Handle
 from ._native import bundled as handles_of_bundled
 from ._native import open as opened_handle
 from ._tables import Table
 
-Path: TypeAlias = str | os.PathLike[str]
 # From, to, and CPUs.
 _Window: TypeAlias = tuple[int | None, int | None, tuple[int, ...] | None]
 
@@ -127,8 +125,10 @@ class Log:
         if self.part is not None:
             raise ValueError(f"{self.name}: it is a window already; make another one of the whole log")
         start, end = (whole(name, at, -(2**63), 2**63 - 1) for name, at in (("start_ns", start_ns), ("end_ns", end_ns)))
+        if start is not None and end is not None and start >= end:
+            raise ValueError(f"end_ns: {end} is not after start_ns, {start}")
         several = None if cpus is None else list(cpus) if isinstance(cpus, Iterable) else [cpus]
-        chosen = None if several is None else tuple(sorted({cast(int, whole("cpus", cpu, 0, 65535)) for cpu in several}))
+        chosen = None if several is None else tuple(sorted({number("cpus", cpu, 0, 65535) for cpu in several}))
         return _window(self, (start, end, chosen))
 
     def plot(self) -> Any:
@@ -137,15 +137,35 @@ class Log:
         return _shown.plot_of_log(self)
 
     def scan(self) -> Any:
-        """The gaps as a polars.LazyFrame. Of an idle log's file it reads only the CPUs, times and columns that a query
-        needs."""
+        """The gaps as a polars.LazyFrame, with the columns of `gaps()`. Of an idle log's file it reads only the CPUs, times
+        and columns that a query needs.
+
+        Raises:
+            IdlewiseError: If the log is damaged, or was replaced; also when the frame is collected.
+        """
         polars: Any = importlib.import_module("polars")
-        if self.part is None and not self.is_bundled and os.path.isfile(self._path):
-            with builtins.open(self._path, "rb") as file:
-                is_log = file.read(4) == b"PAR1"
-            if is_log:
-                return polars.scan_parquet(self._path)
-        return polars.DataFrame(self.gaps()).lazy()
+        if self.part is not None or self.is_bundled or not _is_parquet(self._path):
+            return polars.DataFrame(self.gaps()).lazy()
+        self.handle.must_be_unchanged()
+        # All logs have the same columns, and files may lack some.
+        schema = polars.DataFrame(Table(handles_of_bundled()[0].gaps())).schema
+
+        def read(columns: list[str] | None, wanted: Any, count: int | None, _: int | None) -> Iterator[Any]:
+            self.handle.must_be_unchanged()
+            file = polars.scan_parquet(self._path, glob=False)
+            of_file = file.collect_schema()
+            shown: list[Any] = []
+            for name, kind in schema.items():
+                column = polars.col(name) if name in of_file else polars.lit(None)
+                shown.append(column if of_file.get(name) == kind else column.cast(kind).alias(name))
+            frame = file.select(shown)
+            frame = frame if wanted is None else frame.filter(wanted)
+            frame = frame if columns is None else frame.select(columns)
+            found = (frame if count is None else frame.head(count)).collect()
+            self.handle.must_be_unchanged()
+            yield found
+
+        return importlib.import_module("polars.io.plugins").register_io_source(read, schema=schema)
 
     def _repr_html_(self) -> str:
         about = self.metadata()
@@ -176,17 +196,16 @@ def _window(log: Log, window: _Window) -> Log:
     return Log(log.handle.window(name, start, end, cpus), log.path, is_bundled=log.is_bundled, window=window)
 
 
-def whole(argument: str, number: SupportsIndex | None, least: int, most: int) -> int | None:
-    """A whole number; errors name the argument."""
-    if number is None:
-        return None
+def _is_parquet(path: str) -> bool:
+    """Whether polars can read it: a file with a name that is text."""
     try:
-        found = operator.index(number)
-    except TypeError:
-        found = least - 1
-    if not least <= found <= most:
-        raise ValueError(f"{argument}: a whole number from {least} to {most}, not {number!r}")
-    return found
+        path.encode()
+        with builtins.open(path, "rb") as file:
+            return file.read(4) == b"PAR1"
+    except (OSError, UnicodeEncodeError):
+        return False
+
+
 
 
 def _content(log: Log) -> tuple[object, ...]:
@@ -214,7 +233,7 @@ def open(path: Path) -> Log:
     """
     place = path_of("path", path)
     # A log is read when it is used, wherever the process is then.
-    place = place if "://" in place else os.path.abspath(place)
+    place = place if "://" in place else absolute(place)
     return Log(opened_handle(place), place)
 
 
@@ -234,22 +253,3 @@ def opened(logs: Log | Path | Iterable[Log | Path]) -> list[Log]:
 def key_of(log: Log) -> tuple[object, ...]:
     """What two logs of one file share."""
     return log.is_bundled, log.path, log.part
-
-
-def path_of(argument: str, path: object) -> str:
-    """A path as text; errors name the argument."""
-    if not isinstance(path, (str, bytes, os.PathLike)):
-        raise TypeError(f"{argument}: expected a path, not {path!r}")
-    text = os.fsdecode(cast("str | bytes | os.PathLike[str]", path))
-    if not text:
-        raise ValueError(f"{argument}: an empty path")
-    return text
-
-
-def listed(argument: str, one_or_several: object, *of_one: type) -> list[Any]:
-    """One thing in a list, or the things of a list; errors name the argument."""
-    if isinstance(one_or_several, (str, bytes, os.PathLike, *of_one)):
-        return [one_or_several]
-    if isinstance(one_or_several, Iterable):
-        return [*one_or_several]
-    raise TypeError(f"{argument}: what is {one_or_several!r}?")

@@ -1,12 +1,14 @@
 """Replays."""
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, SupportsFloat, TypeVar, cast, final
 
 from . import _shown
-from ._logs import Log, Path, key_of, listed, opened, path_of, whole
+from ._arguments import Path, listed, path_of, text_of, whole
+from ._logs import Log, key_of, opened
 from ._native import GOVERNORS_DEFAULT, State
 from ._native import Log as Handle
 from ._native import decisions as rows_of_decisions
@@ -55,9 +57,12 @@ class _Request:
 class Runs:
     """The results of a replay. They can be pickled if their logs and Python governors can be."""
 
-    def __init__(self, table: Table, logs: list[Log], machines: list[tuple[str, str]], request: _Request) -> None:
+    def __init__(
+        self, table: Table, logs: list[tuple[str, Log]], machines: list[tuple[str, str]], request: _Request
+    ) -> None:
         """For the package itself: `idlewise.replay` makes runs."""
         self._table = table
+        # Each with its name in the rows.
         self._logs = logs
         # Each as it was given, and as the rows have it.
         self._machines = machines
@@ -147,6 +152,8 @@ class Runs:
     def _one(
         self, governor: NamedGovernor, log: Log | str | None, machine: Path | None, lambda_: SupportsFloat
     ) -> tuple[Handle, _Request]:
+        if callable(governor) and not any(governor == made for _, made in self._request.governors):
+            raise ValueError(f"the runs have no governor {governor!r}, but {', '.join(it for it, _ in self._request.governors)}")
         chosen = _one("governor", self._request.governors, lambda it: (it[0],), _named([governor])[0][0])
         wish = None if machine is None else path_of("machine", machine)
         of_machine, _ = _one("machine", self._machines, lambda it: it, wish)
@@ -156,16 +163,26 @@ class Runs:
         price = _number("lambda_", lambda_, _LAMBDA_MAX)
         request = replace(self._request, governors=[chosen], machines=[of_machine], lambdas=[price])
         if isinstance(log, Log):
-            for one in self._logs:
+            for _, one in self._logs:
                 if key_of(one) == key_of(log):
                     return one.handle, request
             raise ValueError(f"the runs are not of {log!r}")
-        return _one("log", self._logs, lambda it: (it.name, it.path), log).handle, request
+        # A path means the whole log, and not windows of it.
+        whole_logs = [it for it in self._logs if it[1].part is None]
+        is_path = log is not None and any(log in _paths(one) for _, one in whole_logs)
+        among = whole_logs if is_path else self._logs
+        _, one = _one("log", among, lambda it: (it[0], it[1].name, *_paths(it[1])), log)
+        return one.handle, request
 
     def __repr__(self) -> str:
         governors = ", ".join(name for name, _ in self._request.governors)
         logs, machines = len(self._logs), len(self._machines)
         return f"<idlewise.Runs of {governors}: {logs} logs, {machines} machines>"
+
+
+def _paths(log: Log) -> tuple[str, str]:
+    """A log's path as it is, and as one may have given it."""
+    return log.path, log.path if log.is_bundled or "://" in log.path else os.path.relpath(log.path)
 
 
 def _mean(found: Sequence[float] | None) -> float | None:
@@ -182,7 +199,7 @@ def _one(what: str, all: Sequence[_T], names: Callable[[_T], tuple[str, ...]], w
         return found[0]
     known = ", ".join(names(one)[0] for one in all)
     if found and wish is not None:
-        raise ValueError(f"{len(found)} are called '{wish}'; give the {what} itself, or its path")
+        raise ValueError(f"{len(found)} are called '{wish}'; the table calls them {known}")
     raise ValueError(f"the runs have no {what} '{wish}', but {known}" if wish is not None else f"name the {what}: {known}")
 
 
@@ -214,6 +231,7 @@ def _named(governors: NamedGovernor | Iterable[NamedGovernor]) -> list[tuple[str
             made = cast("Callable[[], Governor]", governor)
         else:
             raise TypeError(f"governors: {governor!r} is no name and no class")
+        text_of("governors", name)
         if name in (other for other, _ in named):
             how = "leave one out" if made is None else "give one of them a class attribute `name`"
             raise ValueError(f"governors: two are called {name}, and nobody could tell them apart; {how}")
@@ -231,7 +249,7 @@ def replay(
     *,
     machines: Path | Sequence[Path] = (),
     governors: NamedGovernor | Sequence[NamedGovernor] = GOVERNORS_DEFAULT,
-    lambdas: SupportsFloat | Sequence[SupportsFloat] = (0.0, 0.25, 1.0),
+    lambdas: SupportsFloat | Iterable[SupportsFloat] = (0.0, 0.25, 1.0),
     hz: int | None = None,
     latency_limit_us: int | None = None,
     time_limit_s: float = 10.0,
@@ -244,7 +262,7 @@ def replay(
             without states are then replayed on six others, with a warning.
         governors: Names, as in `idlewise replay --help`, or Python classes. A class is called without arguments for
             each CPU. Its name in tables is its attribute `name`, or else the class's own.
-        lambdas: Prices of delay, in times the power of polling.
+        lambdas: Prices of delay, in times the power of polling. Each counts once.
         hz: The kernel's CONFIG_HZ; by default the recording's.
         latency_limit_us: The longest exit latency allowed, in microseconds.
         time_limit_s: How long a governor in Python may take for one decision, in seconds. It is looked at twenty times a
@@ -260,18 +278,25 @@ def replay(
         Exception: What a Python governor raises.
     """
     several = opened(logs)
-    names = list(dict.fromkeys(path_of("machines", path) for path in listed("machines", machines)))
-    prices = cast("list[SupportsFloat]", listed("lambdas", lambdas) if isinstance(lambdas, Iterable) else [lambdas])
+    names = list(dict.fromkeys(text_of("machines", path_of("machines", it)) for it in listed("machines", machines)))
+    try:
+        # An array of numpy may have no dimension.
+        prices = list(cast("Iterable[SupportsFloat]", lambdas))
+    except TypeError:
+        prices = [cast("SupportsFloat", lambdas)]
+    if not prices:
+        raise ValueError("lambdas: none are given")
     request = _Request(
         names,
         _named(governors),
-        [_number("lambdas", price, _LAMBDA_MAX) for price in prices],
+        list(dict.fromkeys(_number("lambdas", price, _LAMBDA_MAX) for price in prices)),
         whole("hz", hz, 10, 10_000),
         whole("latency_limit_us", latency_limit_us, 0, 2**32 - 1),
         _number("time_limit_s", time_limit_s, float("inf")),
     )
-    rows, found, assumed = replayed([log.handle for log in several], request)
+    rows, (log_names, found), assumed = replayed([log.handle for log in several], request)
     if assumed is not None:
         warnings.warn(assumed.replace("--machine", "machines="), stacklevel=2)
     given = names if len(names) == len(found) else found
-    return Runs(Table(rows), several, list(zip(given, found, strict=True)), request)
+    named_logs = list(zip(log_names, several, strict=True))
+    return Runs(Table(rows), named_logs, list(zip(given, found, strict=True)), request)

@@ -3,6 +3,7 @@
 from typing import Any, final
 
 from . import _shown
+from ._arguments import number
 from ._native import Batches
 
 
@@ -31,7 +32,7 @@ class Table:
     def rows(self, count: int | None = None) -> list[dict[str, Any]]:
         """The first rows, or all, each as a dictionary. For long tables take polars, pyarrow or pandas."""
         names = self.column_names
-        columns = self._batches.columns(len(self) if count is None else max(0, count))
+        columns = self._batches.columns(len(self) if count is None else number("count", count, 0, 2**63 - 1))
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _repr_html_(self) -> str:

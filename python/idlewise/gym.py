@@ -27,7 +27,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from ._logs import Log, Path, opened
+from ._arguments import Path
+from ._logs import Log, opened
 from ._native import Lanes
 
 _FIELD_COUNT = 5

@@ -251,7 +251,8 @@ impl Called {
             let shown = || answer.repr().map(|it| it.to_string()).unwrap_or_default();
             if error.is_instance_of::<PyOverflowError>(py) {
                 no_state(&shown(), count)
-            } else if error.is_instance_of::<PyTypeError>(py) {
+            } else if error.is_instance_of::<PyTypeError>(py) || answer.is_instance_of::<PyTuple>()
+            {
                 PyTypeError::new_err(format!(
                     "select returned {}; return a state's index, or an index and whether to stop the tick",
                     shown()

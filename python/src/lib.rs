@@ -61,7 +61,7 @@ fn away<T: Send + 'static>(
     }
     let (send, receive) = channel();
     let receive = Mutex::new(receive);
-    let worker = thread::spawn(move || {
+    let worker = thread::Builder::new().spawn(move || {
         let result = match time_limit {
             Some(_) => ending::attached(work),
             None => Some(work()),
@@ -69,6 +69,11 @@ fn away<T: Send + 'static>(
         // Whoever gets it may end the interpreter.
         drop(result.map(|result| send.send(result)));
     });
+    let worker = worker.map_err(|error| {
+        failed(format!(
+            "cannot start a thread: {error}; allow more (`ulimit -u`, or a container's limit on processes)"
+        ))
+    })?;
     let mut patience = Patience::new(time_limit.unwrap_or(Duration::MAX));
     loop {
         let (waited, ticket) = py.detach(|| {
@@ -129,6 +134,10 @@ impl Log {
 
     fn metadata(&self) -> String {
         self.0.metadata_json()
+    }
+
+    fn must_be_unchanged(&self) -> PyResult<()> {
+        self.0.must_be_unchanged().map_err(failed)
     }
 
     fn gaps(&self, py: Python<'_>) -> PyResult<Batches> {
@@ -244,18 +253,18 @@ impl Asked {
     }
 }
 
-/// The rows of a replay, the machines' names in them, and what to warn of.
+/// The rows of a replay, the logs' and the machines' names in them, and what to warn of.
 #[pyfunction]
 fn replay(
     py: Python<'_>,
     logs: Vec<PyRef<'_, Log>>,
     request: Request,
-) -> PyResult<(Batches, Vec<String>, Option<String>)> {
+) -> PyResult<(Batches, [Vec<String>; 2], Option<String>)> {
     let logs = engine_logs(&logs);
-    let engine::Replayed { rows, machines, assumed } = request
+    let engine::Replayed { rows, logs, machines, assumed } = request
         .asked()?
         .away(py, move |request, is_stopped| engine::replay(&logs, request, is_stopped))?;
-    Ok((Batches::new(vec![rows]), machines, assumed))
+    Ok((Batches::new(vec![rows]), [logs, machines], assumed))
 }
 
 fn engine_logs(logs: &[PyRef<'_, Log>]) -> Vec<Arc<engine::Log>> {

@@ -147,3 +147,43 @@ def test_data_engines_say_what_collect_says(tmp_path: pathlib.Path) -> None:
     assert len(found) == 3 * 2 * 2 * 3
     for cell, figures in found.items():
         assert figures == pytest.approx(expected[cell], rel=1e-9, abs=1e-12), cell
+
+
+def test_a_log_that_cannot_be_makes_a_failed_row(tmp_path: pathlib.Path) -> None:
+    """It says that its kernel had 0 ticks a second."""
+    bad = parquet.read_table(TRACES / "a-idle.parquet")
+    about = json.loads(bad.schema.metadata[b"idlewise"]) | {"hz": 0}
+    parquet.write_table(bad.replace_schema_metadata({b"idlewise": json.dumps(about)}), tmp_path / "bad.parquet", compression="zstd")
+    table = planned(tmp_path, tmp_path / "bad.parquet", "b-redis.parquet")
+    cells = pl.DataFrame(idlewise.replay_batch(table, 'machines = "spr"\ngovernors = ["menu"]\n'))
+    failed = cells.filter(pl.col("failure").is_not_null())
+    assert len(cells) > len(failed) == 1
+    assert "hz is 0, where kernels have 10 to 10000" in failed["failure"][0]
+    with pytest.raises(idlewise.IdlewiseError, match="damaged idle log: metadata: hz is 0"):
+        idlewise.open(tmp_path / "bad.parquet")
+
+
+def test_a_fault_in_the_command_costs_one_log(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch whose process panics is tried again in halves."""
+    batches: Any = importlib.import_module("idlewise._batches")
+    ran = batches.ran
+
+    def panicking(*words: Any, **options: Any) -> Any:
+        done = ran(*words, **options)
+        if "--logs" in words and "a-idle" in str(parquet.read_table(words[words.index("--logs") + 1])["url"].to_pylist()):
+            done.returncode = 101
+        return done
+
+    table = planned(tmp_path, "a-idle.parquet", "b-redis.parquet")
+    monkeypatch.setattr(batches, "ran", panicking)
+    cells = pl.DataFrame(idlewise.replay_batch(table, 'machines = "spr"\ngovernors = ["menu"]\n'))
+    failed = cells.filter(pl.col("failure").is_not_null())
+    assert len(cells) > len(failed) == 1 and "please report it" in failed["failure"][0]
+
+
+def test_wrong_arguments_of_a_batch(tmp_path: pathlib.Path) -> None:
+    table = planned(tmp_path, "a-idle.parquet")
+    with pytest.raises(TypeError, match="manifest: expected a path, not None"):
+        idlewise.replay_batch(table, None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="logs: two columns are called 'url'"):
+        idlewise.replay_batch(table.append_column("url", table["url"]), tmp_path / "sweep.toml")

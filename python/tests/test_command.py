@@ -107,3 +107,31 @@ def test_ctrl_c_ends_a_command_and_leaves_no_file(tmp_path: pathlib.Path) -> Non
     process.send_signal(signal.SIGINT)
     assert process.wait() == -signal.SIGINT
     assert not list(tmp_path.iterdir())
+
+
+def test_a_simulation_takes_a_log() -> None:
+    log = idlewise.open(A_IDLE)
+    assert idlewise.simulate("spr", log, duration_ms=20)["runs"] == idlewise.simulate("spr", A_IDLE, duration_ms=20)["runs"]
+
+
+def test_a_wrong_option_is_one_line() -> None:
+    with pytest.raises(idlewise.IdlewiseError) as caught:
+        idlewise.diff(idlewise.open(A_IDLE), bogus=1)
+    assert str(caught.value) == "unexpected argument '--bogus' found"
+    with pytest.raises(TypeError, match="log: expected a path, not None"):
+        idlewise.info(None)  # type: ignore[arg-type]
+
+
+def test_an_interrupt_leaves_no_zombie() -> None:
+    script = """
+import os, signal, threading, time, idlewise
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    idlewise.command("record", "--help") and [idlewise.command("lab", "simulate", "spr", "periodic", "--duration-ms", "100000")]
+except KeyboardInterrupt:
+    pass
+stat = [open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split() for pid in os.listdir("/proc") if pid.isdigit() and os.path.exists(f"/proc/{pid}/stat")]
+print([fields[0] for fields in stat if int(fields[1]) == os.getpid()])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n", done

@@ -104,6 +104,8 @@ def test_a_governor_in_python_is_replayed_like_others() -> None:
         (-1, IndexError, "select returned -1, and the states are 0 to"),
         (99, IndexError, "select returned 99"),
         (2**63, IndexError, "select returned 9223372036854775808"),
+        ((1,), TypeError, r"select returned \(1,\); return a state's index, or an index and whether"),
+        ((1, True, 2), TypeError, "select returned"),
     ],
 )
 def test_a_wrong_answer_is_an_exception(answer: object, error: type[Exception], part: str) -> None:
@@ -174,7 +176,9 @@ def test_errors_say_where_and_what_to_do() -> None:
         ({"lambdas": ["0.25"]}, "lambdas: a number from 0 to 16, not '0.25'"),
         ({"lambdas": 10**400}, "lambdas: a number from 0 to 16"),
         ({"lambdas": float("nan")}, "lambdas: a number from 0 to 16, not nan"),
-        ({"lambdas": []}, "lambdas: one or more numbers from 0 to 16"),
+        ({"lambdas": []}, "lambdas: none are given"),
+        ({"machines": "\udcff"}, r"machines: '\\udcff' is not Unicode"),
+        ({"governors": "\udcff"}, r"governors: '\\udcff' is not Unicode"),
         ({"hz": 250.0}, "hz: a whole number from 10 to 10000, not 250.0"),
         ({"hz": 2**32}, "hz: a whole number from 10 to 10000, not 4294967296"),
         ({"latency_limit_us": -1}, "latency_limit_us: a whole number from 0 to 4294967295, not -1"),
@@ -197,7 +201,9 @@ def test_numbers_of_other_kinds_are_numbers() -> None:
         time_limit_s=float("inf"),
     )
     assert pl.DataFrame(runs.table())["lambda"].to_list() == [0.25, 0.5, 0.75, 1]
-    assert len(idlewise.replay(A_IDLE, machines="spr", governors="menu", lambdas=numpy.float32(1)).table()) == 1
+    one: list[Any] = [numpy.float32(1), numpy.array(1.0), [1, 1.0, numpy.float32(1)], {1.0}]
+    for lambdas in one:
+        assert len(idlewise.replay(A_IDLE, machines="spr", governors="menu", lambdas=lambdas).table()) == 1
     with pytest.raises(ValueError, match="lambda_: a number from 0 to 16, not 17"):
         runs.gaps("menu", lambda_=17)
 
@@ -214,15 +220,104 @@ def test_what_was_given_names_it_again(tmp_path: pathlib.Path) -> None:
         place.write_bytes((pathlib.Path(TRACES) / f"{name}.parquet").read_bytes())
     logs = [idlewise.open(place) for place in places]
     runs = idlewise.replay(logs, machines=["SPR", pathlib.Path("milan")], governors=[Deepest, "menu"], lambdas=1)
-    with pytest.raises(ValueError, match="2 are called 'server'; give the log itself, or its path"):
+    # As in the command, folders tell them apart.
+    frame = pl.DataFrame(runs.table())
+    assert frame["log"].unique(maintain_order=True).to_list() == ["1/server", "2/server"]
+    with pytest.raises(ValueError, match="2 are called 'server'; the table calls them 1/server, 2/server"):
         runs.gaps("menu", log="server", machine="milan")
-    for log in logs:
-        ways: list[idlewise.Log | str] = [log, log.path]
+    for number, log in enumerate(logs, 1):
+        ways: list[idlewise.Log | str] = [log, log.path, os.path.relpath(log.path), f"{number}/server"]
         for named in ways:
             assert len(runs.gaps(Deepest, log=named, machine="spr")) == log.gap_count
     assert len(runs.gaps("menu", log=logs[0], machine=pathlib.Path("SPR"))) == 147
     with pytest.raises(ValueError, match="the runs are not of <idlewise.Log a-idle: 147 gaps>"):
         runs.gaps("menu", log=idlewise.bundled()[0], machine="spr")
+
+
+def test_a_path_is_the_log_and_not_its_window() -> None:
+    log = first()
+    part = log.window(pl.DataFrame(log.gaps())["start_ns"][9])
+    runs = idlewise.replay([log, part], machines="spr", governors="menu", lambdas=1)
+    for whole in (log.path, os.path.relpath(log.path), log.name):
+        assert len(runs.gaps("menu", log=whole)) == log.gap_count
+    assert len(runs.gaps("menu", log=part.name)) == part.gap_count < log.gap_count
+
+
+def test_a_class_of_other_runs_is_none_of_these() -> None:
+    class Other(Deepest):
+        name = "Deepest"
+
+    runs = idlewise.replay(first(), machines="spr", governors=Deepest, lambdas=1)
+    assert len(runs.decisions(Deepest)) == len(runs.decisions("Deepest"))
+    with pytest.raises(ValueError, match="the runs have no governor <class .*Other'>, but Deepest"):
+        runs.decisions(Other)
+
+
+def test_without_threads_it_is_an_error(tmp_path: pathlib.Path) -> None:
+    """As where a container limits its processes."""
+    if os.geteuid() != 0:
+        pytest.skip("another user is needed, one without processes")
+    script = f"""
+import os, resource
+import idlewise
+os.setgid(54321); os.setuid(54321)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+try:
+    idlewise.open({os.path.abspath(A_IDLE)!r})
+except idlewise.IdlewiseError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("cannot start a thread: ") and "ulimit -u" in done.stdout, done
+
+
+def test_a_folder_that_is_gone_is_an_error(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(idlewise.IdlewiseError, match="x.parquet: the working directory was removed"):
+        idlewise.open("x.parquet")
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [("gap_ns", "time64"), ("start_ns", "timestamp"), ("gap_ns", "decimal"), ("next_tick_ns", "date32")],
+)
+def test_a_column_in_another_unit_is_refused(tmp_path: pathlib.Path, column: str, kind: str) -> None:
+    pa: Any = importlib.import_module("pyarrow")
+    parquet: Any = importlib.import_module("pyarrow.parquet")
+    table = parquet.read_table(A_IDLE)
+    kinds = {
+        "time64": lambda: pa.time64("us"),
+        "timestamp": lambda: pa.timestamp("us", "UTC"),
+        "decimal": lambda: pa.decimal128(18, 3),
+        "date32": pa.date32,
+    }
+    at = table.column_names.index(column)
+    one: Any = decimal.Decimal(1) if kind == "decimal" else 1
+    field = pa.field(column, kinds[kind](), nullable=table.schema.field(column).nullable)
+    values = pa.array([None if value is None else one for value in table[column].to_pylist()], field.type)
+    table = table.set_column(at, field, values)
+    options = {"store_decimal_as_integer": True} if kind == "decimal" else {}
+    parquet.write_table(table, tmp_path / "log.parquet", compression="zstd", **options)
+    with pytest.raises(idlewise.IdlewiseError, match=f"column {column} has another type"):
+        idlewise.open(tmp_path / "log.parquet")
+
+
+@pytest.mark.parametrize("column", ["gap_ns", "sleep_length_ns", "next_tick_ns", "latency_limit_ns", "recorded_idle_ns"])
+def test_a_negative_time_is_refused(tmp_path: pathlib.Path, column: str) -> None:
+    pa: Any = importlib.import_module("pyarrow")
+    parquet: Any = importlib.import_module("pyarrow.parquet")
+    table = parquet.read_table(A_IDLE)
+    field = table.schema.field(column)
+    kind = {pa.uint64(): pa.int64(), pa.uint32(): pa.int32()}[field.type]
+    values = pa.array([-1] * len(table), kind)
+    at = table.column_names.index(column)
+    table = table.set_column(at, pa.field(column, kind, nullable=field.nullable), values)
+    parquet.write_table(table, tmp_path / "log.parquet", compression="zstd")
+    with pytest.raises(idlewise.IdlewiseError, match=f"{column}"):
+        idlewise.open(tmp_path / "log.parquet").gaps()
 
 
 def test_a_log_outlives_a_change_of_the_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import os
 import pathlib
 import pickle
 import re
+import shutil
 from html.parser import HTMLParser
 from typing import Any
 
@@ -64,10 +65,12 @@ def test_a_window_has_the_gaps_that_begin_in_it() -> None:
 def test_windows_that_are_none() -> None:
     log = idlewise.open(B_REDIS)
     with pytest.raises(idlewise.IdlewiseError, match="b-redis: no gap begins in that window; the log is from [0-9]+ to"):
+        log.window(4, 5)
+    with pytest.raises(ValueError, match="end_ns: 4 is not after start_ns, 5"):
         log.window(5, 4)
     with pytest.raises(idlewise.IdlewiseError, match="b-redis: it has no CPU 77"):
         log.window(cpus=[0, 77])
-    wrong: list[dict[str, Any]] = [{"start_ns": 1.5}, {"cpus": "0"}, {"cpus": [-1]}, {"end_ns": 2**63}]
+    wrong: list[dict[str, Any]] = [{"start_ns": 1.5}, {"cpus": "0"}, {"cpus": [-1]}, {"cpus": [None]}, {"end_ns": 2**63}]
     for arguments in wrong:
         with pytest.raises(ValueError, match=f"{[*arguments][0]}: a whole number"):
             log.window(**arguments)
@@ -154,6 +157,9 @@ def test_rows_are_those_of_polars() -> None:
     for table in (log.gaps(), log.cpus_idle(), runs.table(), runs.decisions("menu")):
         assert table.rows(7) == pl.DataFrame(table).head(7).to_dicts()
         assert len(table.rows()) == len(table) and table.rows(0) == []
+        for wrong in ("a", -1, 2**64):
+            with pytest.raises(ValueError, match="count: a whole number from 0 to"):
+                table.rows(wrong)  # type: ignore[arg-type]
 
 
 def test_a_scan_reads_the_same_gaps(phone: idlewise.Log) -> None:
@@ -161,8 +167,34 @@ def test_a_scan_reads_the_same_gaps(phone: idlewise.Log) -> None:
         lazy: pl.LazyFrame = log.scan()
         assert isinstance(lazy, pl.LazyFrame)
         assert lazy.select(pl.col("gap_ns").sum()).collect().item() == pl.DataFrame(log.gaps())["gap_ns"].sum()
-    # Of a file, polars itself reads what it needs.
-    assert "Parquet" in idlewise.open(B_REDIS).scan().filter(pl.col("cpu") == 0).explain()
+        assert lazy.collect_schema() == pl.DataFrame(log.gaps()).schema
+    log, wanted = idlewise.open(B_REDIS), (pl.col("cpu") == 1) & (pl.col("gap_ns") > 1_000_000)
+    gaps = pl.DataFrame(log.gaps())
+    assert log.scan().collect().equals(gaps)
+    assert log.scan().filter(wanted).select("start_ns", "wake_reason").collect().equals(
+        gaps.filter(wanted).select("start_ns", "wake_reason")
+    )
+    assert log.scan().head(3).collect().equals(gaps.head(3))
+    both = pl.concat([log.scan(), log.window(cpus=0).scan()]).collect()
+    assert len(both) == len(gaps) + len(log.window(cpus=0).gaps())
+    # What is not asked for is not read.
+    plan = log.scan().filter(wanted).select("start_ns").explain()
+    assert "PROJECT" in plan and "start_ns" in plan, plan
+
+
+def test_a_scan_is_of_its_file_only(tmp_path: pathlib.Path) -> None:
+    # A name that polars takes for a pattern.
+    log = idlewise.open(shutil.copy(B_REDIS, tmp_path / "q?.parquet"))
+    shutil.copy(TRACES / "a-idle.parquet", tmp_path / "q1.parquet")
+    assert len(log.scan().collect()) == log.gap_count
+    bare = idlewise.open(os.fsdecode(shutil.copy(os.fsencode(B_REDIS), os.fsencode(tmp_path) + b"/\xff.parquet")))
+    assert len(bare.scan().collect()) == bare.gap_count
+    # A file that is replaced is another log.
+    before = log.scan()
+    os.replace(tmp_path / "q1.parquet", tmp_path / "q?.parquet")
+    for use in (before.collect, log.scan, lambda: idlewise.info(log), lambda: idlewise.oracle(log, machine="spr")):
+        with pytest.raises(Exception, match="it changed while it was in use"):
+            use()
 
 
 class Cells(HTMLParser):

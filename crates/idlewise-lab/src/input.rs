@@ -577,7 +577,7 @@ pub fn distinct_names(paths: &[PathBuf], taken: &[&str]) -> Vec<String> {
 }
 
 /// The indices of names that are taken or occur more than once.
-fn doubles(names: &[String], taken: &[&str]) -> Vec<usize> {
+pub fn doubles(names: &[String], taken: &[&str]) -> Vec<usize> {
     let mut counts: HashMap<&str, usize> = taken.iter().map(|&name| (name, 1)).collect();
     for name in names {
         *counts.entry(name).or_default() += 1;
@@ -586,7 +586,7 @@ fn doubles(names: &[String], taken: &[&str]) -> Vec<usize> {
 }
 
 /// The last components of a path.
-fn path_end(path: &Path, depth: usize) -> String {
+pub fn path_end(path: &Path, depth: usize) -> String {
     let components: Vec<_> = path.components().collect();
     let end = &components[components.len().saturating_sub(depth)..];
     end.iter().collect::<PathBuf>().to_string_lossy().into_owned()

@@ -5,6 +5,7 @@ use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable, tick_period_n
 use idlewise_linux::{resolve, resolve_for};
 use idlewise_report::mail::listed;
 pub use idlewise_report::replay::RECORDED;
+use idlewise_report::shown_in_line;
 use idlewise_report::verdict::InUse;
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting};
 use idlewise_sim::{CostModel, Machine, SharedStates};
@@ -109,6 +110,7 @@ impl ReplayTarget {
     /// What a replay on it depends on, for a log.
     pub fn setting(&self, conditions: Conditions, log: &LogMetadata) -> Setting {
         Setting {
+            exits_ns: self.costs.exits().means_ns(),
             disabled: self.disabled,
             latency_limit_ns: conditions.latency_limit_ns(),
             tick_work_ns: conditions.tick_work_ns,
@@ -387,7 +389,9 @@ impl<'a> AskedMachines<'a> {
 /// Says which recordings have no idle states, and what was taken instead.
 fn assumed_words(without: &[(usize, &str)], log_count: usize, usual: &[&str]) -> String {
     const NAME_COUNT_MAX: usize = 3;
-    let names: Vec<&str> = without.iter().map(|(_, name)| *name).collect();
+    // A file may be called anything, and this is one line.
+    let shown: Vec<_> = without.iter().map(|(_, name)| shown_in_line(name)).collect();
+    let names: Vec<&str> = shown.iter().map(|name| &**name).collect();
     let (whose, are) = match names.len() {
         1 => (format!("{} has", names[0]), "its own, so it is"),
         2..=NAME_COUNT_MAX => (format!("{} have", listed(&names)), "their own, so they are"),
@@ -420,5 +424,10 @@ mod tests {
         let failure =
             targets(&[here, other], &[]).err().map(|failure| format!("{failure:?}")).unwrap();
         assert!(failure.contains("two different machines are called spr"), "{failure}");
+    }
+    #[test]
+    fn a_recordings_name_stays_in_its_line() {
+        let said = assumed_words(&[(0, "x\ny")], 1, &["spr"]);
+        assert!(said.starts_with("x\u{240a}y has no idle states of its own"), "{said}");
     }
 }

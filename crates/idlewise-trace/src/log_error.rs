@@ -87,6 +87,21 @@ impl LogError {
         LogError::Damaged { path: path.to_owned(), what: what.to_string() }
     }
 
+    /// Metadata that cannot be read. serde names our types, which tell a user nothing.
+    pub(crate) fn metadata(path: &Path, error: &serde_json::Error) -> Self {
+        let text = error.to_string();
+        let (head, place) = text.split_once(" at line ").unwrap_or((&text, ""));
+        let (found, expected) = head.split_once(", expected ").unwrap_or((head, ""));
+        let expected = match expected {
+            "" => String::new(),
+            it if it.starts_with("struct ") => ", expected an object".to_owned(),
+            "u8" | "u16" | "u32" | "u64" | "i64" => ", expected a whole number".to_owned(),
+            other => format!(", expected {other}"),
+        };
+        let place = if place.is_empty() { place } else { &format!(" (line {place})") };
+        Self::damaged(path, format_args!("metadata: {found}{expected}{place}"))
+    }
+
     /// The same of a workload log.
     pub(crate) fn of_workload(self) -> Self {
         match self {

@@ -5,6 +5,7 @@
 //! option number of our own would also work, but they warn about unknown numbers.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use idlewise_machine::Machine;
 use serde::de::Error as _;
@@ -19,8 +20,20 @@ pub const NOTE_VERSION: u32 = 1;
 /// The beginning of the names of programs that write notes.
 const WRITER: &str = "idlewise ";
 
-/// The highest plausible CONFIG_HZ. Beyond it the tick's period makes no sense.
-const HZ_MAX: u32 = 100_000;
+/// Plausible values of CONFIG_HZ. With others, a tick's period makes no sense.
+const HZ: RangeInclusive<u32> = 10..=10_000;
+
+/// Reads a CONFIG_HZ of a log.
+pub(crate) fn hz<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u32>, D::Error> {
+    let hz = Option::<u32>::deserialize(de)?;
+    match hz.filter(|hz| !HZ.contains(hz)) {
+        Some(hz) => {
+            let (least, most) = HZ.into_inner();
+            Err(D::Error::custom(format_args!("hz is {hz}, where kernels have {least} to {most}")))
+        }
+        None => Ok(hz),
+    }
+}
 
 /// The recorded machine at the beginning of the recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -106,7 +119,7 @@ impl MachineNote {
             note.doubts.push(Doubt::UnreadableNote);
             Some(note)
         })?;
-        note.hz = note.hz.filter(|hz| (1..=HZ_MAX).contains(hz));
+        note.hz = note.hz.filter(|hz| HZ.contains(hz));
         Some(note)
     }
 }

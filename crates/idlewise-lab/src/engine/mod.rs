@@ -32,7 +32,7 @@ use crate::bundled;
 pub use crate::cells::GOVERNORS_DEFAULT;
 use crate::cells::{self, Cell, Contest, MACHINES_DEFAULT};
 use crate::error::{Failure, Result};
-use crate::input::{NamedLog, short_name};
+use crate::input::{NamedLog, doubles, path_end, short_name};
 pub use crate::roster::{Choice, Make};
 pub use crate::target::RECORDED;
 use crate::target::{AskedMachines, Conditions, ReplayTarget, Targets};
@@ -77,6 +77,14 @@ impl Log {
     /// If the file cannot be read, or was replaced.
     pub fn sha256(&self) -> Result<Option<String>, String> {
         self.0.sha256().map_err(|failure| failure.text())
+    }
+
+    /// Checks that the file that it was read from is still there, unchanged.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn must_be_unchanged(&self) -> Result<(), String> {
+        self.0.must_be_unchanged().map_err(|failure| failure.text())
     }
 
     /// The metadata, as JSON.
@@ -186,6 +194,8 @@ struct One {
 pub struct Replayed {
     /// A row for each log, machine, governor and price.
     pub rows: RecordBatch,
+    /// The logs' names in the rows.
+    pub logs: Vec<String>,
     /// The machines' names in the rows.
     pub machines: Vec<String>,
     /// Which logs have no states of their own, and what they were replayed on instead.
@@ -209,7 +219,8 @@ fn rows(logs: &[Arc<Log>], request: &Request, is_stopped: &AtomicBool) -> Result
     let prices = request.prices()?;
     let conditions = request.conditions()?;
     let choices = &request.governors;
-    let named = logs.iter().map(|log| (log.name(), &log.0.log.metadata));
+    let names = distinct_names(logs);
+    let named = names.iter().zip(logs).map(|(name, log)| (&**name, &log.0.log.metadata));
     let asked = AskedMachines::new(&request.machines, choices, &[], &[])?;
     let Targets { targets, assumed } = asked.on(named, &MACHINES_DEFAULT)?;
     let contest = Contest {
@@ -235,10 +246,29 @@ fn rows(logs: &[Arc<Log>], request: &Request, is_stopped: &AtomicBool) -> Result
             let done = pool.install(|| cells::replay(&log.0, "", &part, &|_| {}))?;
             results.extend(done.into_iter().map(Result::ok));
         }
-        entries.extend(cells.entries(log.name(), &results));
+        entries.extend(cells.entries(&names[index], &results));
     }
     let machines = targets.iter().map(|target| target.machine.id.clone()).collect();
-    Ok(Replayed { rows: collected_table(&entries).to_arrow(), machines, assumed })
+    Ok(Replayed { rows: collected_table(&entries).to_arrow(), logs: names, machines, assumed })
+}
+
+/// The logs' names, with as many of their files' folders as it takes to tell them apart.
+fn distinct_names(logs: &[Arc<Log>]) -> Vec<String> {
+    let plain = || logs.iter().map(|log| log.name().to_owned());
+    let mut names: Vec<String> = plain().collect();
+    let depth_max = logs.iter().map(|log| log.0.log.path().components().count()).max();
+    for depth in 1..depth_max.unwrap_or(0) {
+        let doubles = doubles(&names, &[]);
+        if doubles.is_empty() {
+            break;
+        }
+        for index in doubles {
+            let log = &logs[index];
+            let folder = log.0.log.path().parent().unwrap_or(Path::new(""));
+            names[index] = format!("{}/{}", path_end(folder, depth), log.name());
+        }
+    }
+    names
 }
 
 /// Threads for a replay, or this thread alone.

@@ -204,8 +204,8 @@ impl WorkloadLog {
         }
         let json = footer.json.as_deref();
         let json = json.ok_or_else(|| not_ours("metadata under the key `idlewise`"))?;
-        let metadata: WorkloadMetadata = serde_json::from_str(json)
-            .map_err(|error| LogError::damaged(path, format_args!("metadata: {error}")))?;
+        let metadata: WorkloadMetadata =
+            serde_json::from_str(json).map_err(|error| LogError::metadata(path, &error))?;
         if metadata.workload_version > WORKLOAD_VERSION {
             let version = metadata.workload_version;
             return Err(LogError::NewerWorkload { path: path.to_owned(), version });

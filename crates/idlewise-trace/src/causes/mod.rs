@@ -250,6 +250,7 @@ pub struct WorkloadMetadata {
     /// When it ends.
     pub last_at_ns: i64,
     /// CONFIG_HZ.
+    #[serde(default, deserialize_with = "crate::machine_note::hz")]
     pub hz: Option<u32>,
     /// The kernel's release, as `uname -r` prints it.
     pub kernel: Option<String>,

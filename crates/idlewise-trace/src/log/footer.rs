@@ -44,6 +44,10 @@ pub(crate) struct Leaf {
     name: String,
     physical_type: i64,
     repetition: i64,
+    /// Whether it is annotated as a decimal, a date, a time or the like: another unit, or another scale.
+    is_converted: bool,
+    /// Whether it is annotated as an integer without a sign.
+    pub(crate) is_unsigned: bool,
 }
 
 pub(crate) struct FooterGroup {
@@ -64,7 +68,16 @@ impl Leaf {
         self.name == name
     }
 
-    /// Whether it has the type and nullability that we write. Logical types are ignored.
+    /// `IntType`.
+    fn read_integer(&mut self, reader: &mut Reader<'_>, kind: Kind) -> Option<()> {
+        read_struct(reader, kind, |reader, id, kind| {
+            // `isSigned`. A boolean's value is its kind.
+            self.is_unsigned |= id == 2 && kind == Kind::False;
+            reader.skip(kind)
+        })
+    }
+
+    /// Whether it has the type and nullability that we write. Integers with a sign will do.
     pub(crate) fn has_form(&self, form: &Form) -> bool {
         let physical_type = match form.physical {
             PhysicalType::BOOLEAN => 0,
@@ -72,7 +85,10 @@ impl Leaf {
             PhysicalType::INT64 => 2,
             _ => 6,
         };
-        self.physical_type == physical_type && self.repetition == i64::from(form.is_nullable)
+        let is_plain = physical_type == 6 || !self.is_converted;
+        is_plain
+            && self.physical_type == physical_type
+            && self.repetition == i64::from(form.is_nullable)
     }
 }
 
@@ -270,6 +286,20 @@ impl SchemaElement {
                 3 => element.leaf.repetition = reader.int(kind)?,
                 4 => element.leaf.name = String::from_utf8_lossy(reader.bytes(kind)?).into_owned(),
                 5 => element.child_count = reader.int(kind)?,
+                // `ConvertedType`: UINT_8 to UINT_64, INT_8 to INT_64.
+                6 => match reader.int(kind)? {
+                    11..=14 => element.leaf.is_unsigned = true,
+                    15..=18 => {}
+                    _ => element.leaf.is_converted = true,
+                },
+                // `LogicalType`: a union.
+                10 => read_struct(reader, kind, |reader, id, kind| match id {
+                    10 => element.leaf.read_integer(reader, kind),
+                    _ => {
+                        element.leaf.is_converted = true;
+                        reader.skip(kind)
+                    }
+                })?,
                 _ => reader.skip(kind)?,
             }
             Some(())

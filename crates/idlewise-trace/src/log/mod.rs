@@ -90,6 +90,7 @@ pub struct LogMetadata {
     /// The kernel's release, as `uname -r` prints it.
     pub kernel: Option<String>,
     /// CONFIG_HZ.
+    #[serde(default, deserialize_with = "crate::machine_note::hz")]
     pub hz: Option<u32>,
     /// The CPU's model name.
     pub cpu_model: Option<String>,

@@ -39,6 +39,8 @@ pub struct IdleLog {
     groups: Vec<FooterGroup>,
     /// The index of each of our columns in the file. Nullable columns may be missing.
     columns: [Option<usize>; FORMS.len()],
+    /// Which of them are integers with a sign.
+    is_signed: [bool; FORMS.len()],
     /// The metadata.
     pub metadata: LogMetadata,
 }
@@ -143,8 +145,8 @@ impl IdleLog {
         if footer.has_columns([Form::required("run_ns", PhysicalType::INT64)].into_iter()) {
             return Err(LogError::Workload { path: path.to_owned() });
         }
-        let metadata: LogMetadata = serde_json::from_str(json)
-            .map_err(|error| LogError::damaged(path, format_args!("metadata: {error}")))?;
+        let metadata: LogMetadata =
+            serde_json::from_str(json).map_err(|error| LogError::metadata(path, &error))?;
         if metadata.format_version > FORMAT_VERSION {
             let version = metadata.format_version;
             return Err(LogError::Newer { path: path.to_owned(), version });
@@ -164,8 +166,9 @@ impl IdleLog {
                 None => return Err(not_ours(form.name)),
             }
         }
+        let is_signed = columns.map(|at| !at.is_some_and(|at| footer.columns[at].is_unsigned));
         let (row_count, groups) = (footer.row_count, footer.groups);
-        Ok(IdleLog { path: path.to_owned(), data, row_count, groups, columns, metadata })
+        Ok(IdleLog { path: path.to_owned(), data, row_count, groups, columns, is_signed, metadata })
     }
 
     /// The log's path, for messages.
@@ -454,17 +457,29 @@ impl GroupRows<'_> {
         self.length.read(gaps, |gap, &v| {
             put(&mut gap.gap_ns, u64::try_from(v).ok().filter(|&ns| ns <= GAP_MAX_NS))
         })?;
-        let some = |v: i64| Some(Some(v as u64));
-        self.sleep_length.read(gaps, |gap, &v| put(&mut gap.sleep_length_ns, some(v)))?;
-        self.next_tick.read(gaps, |gap, &v| put(&mut gap.next_tick_ns, Some(Some(v as u32))))?;
+        // Columns that another program wrote may have a sign.
+        let is_signed = &self.log.is_signed;
+        let some = |column: Column, v: i64| {
+            (v >= 0 || !is_signed[column as usize]).then_some(Some(v as u64))
+        };
+        self.sleep_length
+            .read(gaps, |gap, &v| put(&mut gap.sleep_length_ns, some(Column::SleepLength, v)))?;
+        self.next_tick.read(gaps, |gap, &v| {
+            put(
+                &mut gap.next_tick_ns,
+                some(Column::NextTick, v.into()).map(|ns| ns.map(|ns| ns as u32)),
+            )
+        })?;
         self.tick_stopped.read(gaps, |gap, &v| put(&mut gap.tick_stopped, Some(v)))?;
         self.ran_task.read(gaps, |gap, &v| put(&mut gap.ran_task, Some(v)))?;
         self.wake_reason
             .read(gaps, |gap, &v| put(&mut gap.wake_reason, WakeReason::of_number(v)))?;
-        self.latency_limit.read(gaps, |gap, &v| put(&mut gap.latency_limit_ns, some(v)))?;
+        self.latency_limit
+            .read(gaps, |gap, &v| put(&mut gap.latency_limit_ns, some(Column::LatencyLimit, v)))?;
         self.recorded_state
             .read(gaps, |gap, &v| put(&mut gap.recorded_state, u8::try_from(v).ok().map(Some)))?;
-        self.recorded_idle.read(gaps, |gap, &v| put(&mut gap.recorded_idle_ns, some(v)))
+        self.recorded_idle
+            .read(gaps, |gap, &v| put(&mut gap.recorded_idle_ns, some(Column::RecordedIdle, v)))
     }
 }
 
