@@ -4,6 +4,7 @@ use idlewise_core::{STATE_COUNT_MAX, StateIndex, StateTable, StateTableError};
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::exits::percentiles_fault;
 use crate::machine::Machine;
 use crate::state::{MachineState, table_fault};
 use crate::{MachineError, nearest_name};
@@ -78,7 +79,7 @@ impl Machine {
             (self.running_power_source.is_some(), "running_power_source"),
             (self.running_power_checked.is_some(), "running_power_checked"),
         ];
-        orphan(self.running_power_mw, "running_power_mw", fields)
+        orphan(self.running_power_mw.is_some(), "running_power_mw", fields)
             .map_err(|message| (FaultPlace::Machine, message))?;
         for (index, state) in self.states.iter().enumerate() {
             let fields = [
@@ -88,7 +89,15 @@ impl Machine {
                 (state.power_source.is_some(), "power_source"),
                 (state.power_checked.is_some(), "power_checked"),
             ];
-            orphan(state.power_mw, "power_mw", fields)
+            orphan(state.power_mw.is_some(), "power_mw", fields)
+                .map_err(|message| (FaultPlace::State(index), message))?;
+            let fields = [
+                (state.exit_kind.is_some(), "exit_kind"),
+                (state.exit_source.is_some(), "exit_source"),
+                (state.exit_checked.is_some(), "exit_checked"),
+            ];
+            orphan(!state.exit_percentiles_us.is_empty(), "exit_percentiles_us", fields)
+                .and_then(|()| percentiles_fault(&state.exit_percentiles_us).map_or(Ok(()), Err))
                 .map_err(|message| (FaultPlace::State(index), message))?;
         }
         if let Some((index, message)) = self.shared_fault() {
@@ -111,10 +120,14 @@ fn word_fault(what: &str, word: &str) -> Option<String> {
         .then(|| format!("{what} {word:?} is empty or has a space, a comma or a slash: use a word"))
 }
 
-/// Checks for a field that has no meaning because the power is not given.
-fn orphan(mw: Option<f64>, mw_field: &str, fields: [(bool, &str); 5]) -> Result<(), String> {
-    match fields.into_iter().find(|(is_given, _)| *is_given && mw.is_none()) {
-        Some((_, field)) => Err(format!("`{field}` without `{mw_field}`: give both or neither")),
+/// Checks for a field that has no meaning because the figure that it explains is not given.
+fn orphan<const N: usize>(
+    has_figure: bool,
+    figure: &str,
+    fields: [(bool, &str); N],
+) -> Result<(), String> {
+    match fields.into_iter().find(|(is_given, _)| *is_given && !has_figure) {
+        Some((_, field)) => Err(format!("`{field}` without `{figure}`: give both or neither")),
         None => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use idlewise_core::TableDoubt;
 use serde::{Serialize, Serializer};
 
-use crate::{Basis, DomainState, Machine, MachineState, Power, PowerFigure};
+use crate::{Basis, DomainState, ExitFigure, Machine, MachineState, Power, PowerFigure};
 
 /// How serious a doubt is. It is major unless the documentation of its kind says why it is minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub enum MachineDoubt {
     PowerUnsourced(Vec<String>),
     /// Nobody has compared these figures with their source.
     PowerUnchecked(Vec<String>),
+    /// Nobody has compared these states' exit latencies with their source.
+    ExitUnchecked(Vec<String>),
     /// The power model attributes the rest to something else. The price of delay depends on powers.
     PowerZero(Vec<String>),
     /// Nobody published what the CPUs share draws, so that no energy contains it.
@@ -67,6 +69,7 @@ impl MachineDoubt {
             | Self::PowerUnsourced(_)
             | Self::SharedPowerUnsourced(_) => "Energy: assumed power",
             Self::PowerUnchecked(_) => "Energy: powers quoted second-hand",
+            Self::ExitUnchecked(_) => "Exit latencies quoted second-hand",
             Self::PowerZero(_) => "Energy: powers that are zero by construction",
             Self::SharedPowerUnknown(_) => "Energy: without what CPUs share",
             Self::PowerIncreases { .. } => "Energy: powers that contradict each other",
@@ -114,6 +117,11 @@ impl fmt::Display for MachineDoubt {
             Self::SharedPowerUnknown(states) => write!(
                 f,
                 "what the CPUs share draws an unknown power in and out of {}: it is in no energy",
+                states.join(", ")
+            ),
+            Self::ExitUnchecked(states) => write!(
+                f,
+                "exit latency of {} quoted second-hand: read its source before relying on it",
                 states.join(", ")
             ),
             Self::PowerIncreases { state, shallower } => {
@@ -206,7 +214,10 @@ impl Machine {
         }
         let zero = names(&|state| state.power_mw == Some(0.0));
         type OfStates = fn(Vec<String>) -> MachineDoubt;
-        let of_states: [(Vec<String>, OfStates); 3] = [
+        let is_second_hand = |figure: ExitFigure<'_>| !figure.is_checked;
+        let exits = names(&|state| state.exit_figure().is_some_and(is_second_hand));
+        let of_states: [(Vec<String>, OfStates); 4] = [
+            (exits, MachineDoubt::ExitUnchecked),
             (unsourced, MachineDoubt::PowerUnsourced),
             (unchecked, MachineDoubt::PowerUnchecked),
             (zero, MachineDoubt::PowerZero),

@@ -24,6 +24,16 @@ impl Basis {
     pub fn weakest(bases: impl IntoIterator<Item = Basis>) -> Option<Basis> {
         bases.into_iter().max()
     }
+
+    /// Returns measured or assumed if a file says so, and assumed if it names no source.
+    pub(crate) fn of_figure(kind: Option<&str>, source: Option<&str>) -> Basis {
+        match kind {
+            Some("measured") => Basis::Measured,
+            Some("assumed") => Basis::Assumed,
+            _ if source.is_none() => Basis::Assumed,
+            _ => Basis::Calibrated,
+        }
+    }
 }
 
 /// The power of one core, and the basis of that figure.
@@ -57,12 +67,7 @@ pub struct PowerFigure<'a> {
 impl PowerFigure<'_> {
     /// Returns measured or assumed if the file says so, and assumed if it names no source.
     pub fn basis(&self) -> Basis {
-        match self.kind {
-            Some("measured") => Basis::Measured,
-            Some("assumed") => Basis::Assumed,
-            _ if self.source.is_none() => Basis::Assumed,
-            _ => Basis::Calibrated,
-        }
+        Basis::of_figure(self.kind, self.source)
     }
 
     pub(crate) fn power(&self) -> Power {

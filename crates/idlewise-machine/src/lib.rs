@@ -15,6 +15,7 @@
 //! | `state.rs` | [`MachineState`], [`DomainState`] |
 //! | `number.rs` | times and powers as a file has them |
 //! | `check.rs` | the rules for a machine file, and the line that breaks one |
+//! | `exits.rs` | [`ExitTimes`]: how long leaving a state takes, as percentiles or as declared |
 //! | `figure.rs` | [`Power`], and its [`Basis`] |
 //! | `power.rs` | the default power of a state without a published figure |
 //! | `curve.rs` | [`PowerCurve`]: all powers that a machine may have, by their corners |
@@ -40,6 +41,7 @@ mod check;
 mod curve;
 mod doubts;
 mod error;
+mod exits;
 mod figure;
 mod machine;
 mod nearest;
@@ -54,6 +56,7 @@ pub use bundled::{bundled, bundled_ids, bundled_machines, bundled_text};
 pub use curve::PowerCurve;
 pub use doubts::{MachineDoubt, Rank};
 pub use error::MachineError;
+pub use exits::{ExitFigure, ExitTimes};
 pub use figure::{Basis, Power, PowerFigure};
 pub use machine::{Machine, Topology};
 pub use nearest::{did_you_mean, hint_before, nearest_name, state_hint};

@@ -334,7 +334,11 @@ impl Machine {
             known(self.running_power_figure());
         let states = self.states.iter().map(|state| {
             let (power_mw, power_kind, power_source) = known(state.power_figure());
+            let exits = state.exit_figure().map(|figure| figure.basis().as_str().to_owned());
             MachineState {
+                exit_percentiles_us: state.exit_percentiles_us.clone(),
+                exit_source: exits.as_ref().map(|_| SOURCE.to_owned()),
+                exit_kind: exits,
                 flags: state.flags.clone(),
                 mwait_hint: state.mwait_hint.clone(),
                 umwait_state: state.umwait_state,

@@ -41,6 +41,19 @@ pub struct MachineState {
     /// Whether it is disabled unless somebody enables it.
     #[serde(default, skip_serializing_if = "is_absent", rename = "default_disabled")]
     pub is_disabled_by_default: bool,
+    /// What leaving the state takes, if somebody measured it: pairs of percent and microseconds, both ascending. See
+    /// [`MachineState::exit_times`].
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub exit_percentiles_us: Vec<[f64; 2]>,
+    /// How the source obtained these times: measured, published or paper.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub exit_kind: Option<String>,
+    /// Where to look them up.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub exit_source: Option<String>,
+    /// `false` if they are quoted second-hand, without anybody having checked the source.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub exit_checked: Option<bool>,
     /// The power of one core in this state, if published; see [`Machine::powers`](crate::Machine::powers).
     #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "milliwatts")]
     pub power_mw: Option<f64>,

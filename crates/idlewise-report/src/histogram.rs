@@ -310,7 +310,7 @@ pub fn limit_lines(
         |index: usize| machine.states.get(index).map_or(String::new(), |state| state.name.clone());
     let cheapest = |bin: Bin| {
         let cost = |index: StateIndex| {
-            let delay_ns = states.get(index).exit_latency_ns.saturating_mul(bin.stay_count);
+            let delay_ns = model.exits().mean_ns(index).saturating_mul(bin.stay_count);
             model.stays_uj(index, bin.stay_count, bin.stay_sum_ns)
                 + model.full_price_mw() * delay_ns as f64 * UJ_PER_MW_NS
         };
@@ -335,7 +335,7 @@ pub fn limit_lines(
             line.energy_uj += model.stays_uj(chosen, bin.stay_count, bin.stay_sum_ns);
             line.recorded_uj += model.stays_uj(of.state.into(), bin.stay_count, bin.stay_sum_ns);
             let state = states.get(chosen);
-            line.delay_ns += state.exit_latency_ns as f64 * bin.stay_count as f64;
+            line.delay_ns += model.exits().mean_ns(chosen) as f64 * bin.stay_count as f64;
             line.stay_count = line.stay_count.saturating_add(bin.stay_count);
             if chosen > 0 {
                 line.too_deep.add_if(bin, state.target_residency_ns, true);

@@ -59,7 +59,7 @@ impl PromotionEffect<'_> {
 
     /// The same for the sum of all delays.
     fn delay_change(&self) -> Value {
-        let sum_ns = |side: &PromotionSide| side.tally.delays(&self.states).sum_ns() as f64;
+        let sum_ns = |side: &PromotionSide| side.tally.delay_sum_ns(self.costs.exits()) as f64;
         let [with_ns, without_ns] = [&self.with, &self.without].map(sum_ns);
         Some(with_ns / without_ns - 1.0).filter(|_| without_ns > 0.0).into()
     }

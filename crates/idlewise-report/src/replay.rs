@@ -7,7 +7,7 @@ use idlewise_core::{STATE_COUNT_MAX, StateTable};
 use idlewise_sim::contest::Price;
 pub use idlewise_sim::contest::Role;
 use idlewise_sim::replay::{Delays, Tally};
-use idlewise_sim::{Basis, CostModel};
+use idlewise_sim::{Basis, CostModel, ExitTimes};
 
 use crate::columns::{GOVERNOR, LOG, MACHINE};
 use crate::{Column, Statement, Table, Value, counted, time_words};
@@ -93,7 +93,7 @@ impl Outcome<'_> {
     }
 
     pub(crate) fn delays(&self) -> Delays {
-        self.tally.delays(&self.states)
+        self.tally.delays(self.costs.exits())
     }
 
     /// Says that it is a governor that entered what it must not ([`broken_rules`]).
@@ -361,6 +361,7 @@ pub fn findings(outcomes: &[Outcome<'_>]) -> Vec<Statement> {
     let mut sentences = Vec::new();
     sentences.extend(outcomes.iter().filter_map(forbidden));
     sentences.extend(costliest_exits(outcomes));
+    sentences.extend(known_exits(outcomes));
     sentences.extend(variant_effects(outcomes));
     sentences
 }
@@ -383,11 +384,43 @@ fn forbidden(outcome: &Outcome<'_>) -> Option<Statement> {
     Some(Statement::about(&outcome.log, &outcome.machine, text))
 }
 
+/// For each machine whose exits are not taken from its table: what they are, and what the table declares.
+fn known_exits(outcomes: &[Outcome<'_>]) -> Vec<Statement> {
+    let mut machines: Vec<&Outcome<'_>> = Vec::new();
+    for outcome in outcomes {
+        if !machines.iter().any(|known| known.machine == outcome.machine) {
+            machines.push(outcome);
+        }
+    }
+    let said = machines.into_iter().filter_map(|outcome| {
+        let states = outcome.states.as_slice().iter().zip(outcome.state_names).enumerate();
+        let states = states.filter_map(|(index, (state, name))| {
+            let times = outcome.costs.exits().get(index)?;
+            (*times != ExitTimes::constant(state.exit_latency_ns)).then(|| {
+                format!(
+                    "{name} takes {} in the mean and {} at the 99th percentile (declared: {})",
+                    time_words(times.mean_ns() as f64),
+                    time_words(times.quantile_ns(0.99) as f64),
+                    time_words(state.exit_latency_ns as f64)
+                )
+            })
+        });
+        let states: Vec<String> = states.collect();
+        let machine = machine_words(&outcome.machine);
+        (!states.is_empty()).then(|| Statement {
+            log: None,
+            machine: Some(outcome.machine.clone()),
+            text: format!("Exit latencies from {machine}'s file: {}.", states.join("; ")),
+        })
+    });
+    said.collect()
+}
+
 /// The largest share of time that a governor lost to the exits of a state, and where.
 fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<Statement> {
     let losses = outcomes.iter().filter(|outcome| outcome.role == Role::Governor).flat_map(|o| {
         let states = (0..o.states.len().min(STATE_COUNT_MAX)).map(move |i| (o, i));
-        states.map(|(o, i)| (o, i, o.tally.states[i].wake_count * o.states.get(i).exit_latency_ns))
+        states.map(|(o, i)| (o, i, o.tally.states[i].wake_count * o.costs.exits().mean_ns(i)))
     });
     // Of equal ones the first, which is the governor and not its variant.
     let (outcome, state, loss_ns) = losses.min_by_key(|&(_, _, loss_ns)| Reverse(loss_ns))?;
@@ -404,7 +437,7 @@ fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<Statement> {
         tally.wake_count,
         outcome.tally.gap_count,
         outcome.state_names.get(state).map_or("?", String::as_str),
-        span_words(outcome.states.get(state).exit_latency_ns),
+        span_words(outcome.costs.exits().mean_ns(state)),
         time_words(loss_ns as f64),
         100.0 * tally.too_deep_count as f64 / tally.entry_count as f64,
     );

@@ -6,6 +6,9 @@
 //! length d costs `p[i]·d + e[i]`, and an event's delay costs `λ·delay`. λ, which is a power, is
 //! the price of latency.
 //!
+//! L is what leaving takes in the mean: the declared worst case, unless the machine's file has measured
+//! or published times.
+//!
 //! With one state and one alternative, no online policy can guarantee a cost below twice the
 //! oracle's, or e/(e−1) ≈ 1.58 times if it is randomised (Karlin et al., 1994).
 
@@ -14,6 +17,7 @@ use std::sync::Arc;
 use idlewise_core::{STATE_COUNT_MAX, StateIndex, StateTable};
 use idlewise_machine::{PowerCurve, SHARED_STATE_COUNT_MAX, Scope};
 
+use crate::exits::Exits;
 use crate::tally::{SCOPE_COUNT, SharedStateTally, Tally};
 use crate::{Machine, MachineError};
 
@@ -25,8 +29,8 @@ pub const UJ_PER_MW_NS: f64 = 1e-6;
 pub struct CostModel {
     powers_mw: [f64; STATE_COUNT_MAX],
     transitions_uj: [f64; STATE_COUNT_MAX],
-    /// The states, for their exit latencies.
     states: StateTable,
+    exits: Exits,
     /// The power of a running CPU.
     pub running_mw: f64,
     /// The energy of what CPUs share.
@@ -92,7 +96,8 @@ impl SharedCosts {
 }
 
 impl CostModel {
-    /// Makes the model for `states` with these powers, shallowest first. The last one is repeated.
+    /// Makes the model for `states` with these powers, shallowest first. The last one is repeated. Leaving a state
+    /// takes what it declares.
     pub fn new(states: StateTable, powers_mw: &[f64], running_mw: f64) -> Self {
         let power_mw = |i: usize| powers_mw.get(i).or(powers_mw.last()).copied().unwrap_or(0.0);
         let mut transitions_uj = [0.0; STATE_COUNT_MAX];
@@ -104,6 +109,7 @@ impl CostModel {
         CostModel {
             powers_mw: std::array::from_fn(power_mw),
             transitions_uj,
+            exits: Exits::declared(&states),
             states,
             running_mw,
             shared: SharedCosts::default(),
@@ -117,8 +123,10 @@ impl CostModel {
     /// Fails if the machine has no states; see [`Machine::table`].
     pub fn of(machine: &Machine) -> Result<Self, MachineError> {
         let (table, shared) = (machine.table()?, SharedCosts::of(machine));
+        let exits = Exits::of(machine);
         let with = |curve: &PowerCurve| CostModel {
             shared: shared.clone(),
+            exits: exits.clone(),
             ..CostModel::new(table, &curve.states_mw, curve.running_mw)
         };
         // The first is the machine's own.
@@ -142,6 +150,19 @@ impl CostModel {
     /// The states.
     pub fn states(&self) -> &StateTable {
         &self.states
+    }
+
+    /// How long leaving each state takes.
+    pub fn exits(&self) -> &Exits {
+        &self.exits
+    }
+
+    /// The same costs, if leaving states took these times.
+    #[must_use]
+    pub fn with_exits(mut self, exits: &Exits) -> Self {
+        self.corners = self.corners.iter().map(|it| it.clone().with_exits(exits)).collect();
+        self.exits = exits.clone();
+        self
     }
 
     /// The power of state `index`.
@@ -181,7 +202,7 @@ impl CostModel {
 
     /// The cost of spending a whole gap in one state, including the delay at its end.
     pub fn gap_uj(&self, index: StateIndex, gap_ns: u64, lambda_mw: f64) -> f64 {
-        let delay_ns = self.states.get(index).exit_latency_ns as f64;
+        let delay_ns = self.exits.mean_ns(index) as f64;
         self.stay_uj(index, gap_ns) + lambda_mw * delay_ns * UJ_PER_MW_NS
     }
 
@@ -270,7 +291,7 @@ impl CostModel {
 
     /// The energy and priced delay of everything in a tally.
     pub fn cost_uj(&self, tally: &Tally, lambda_mw: f64) -> f64 {
-        self.energy_uj(tally) + Self::delay_uj(tally.delays(&self.states).sum_ns(), lambda_mw)
+        self.energy_uj(tally) + Self::delay_uj(tally.delay_sum_ns(&self.exits), lambda_mw)
     }
 
     /// The price of delays that add up to this.
@@ -300,6 +321,32 @@ mod tests {
         }
         // By hand: (4000 − 1000) mW · 1 µs = 3 µJ, and (1000 − 100) mW · 800 µs = 720 µJ more.
         assert!((model.transition_uj(2) - 723.0).abs() < 1e-9);
+    }
+
+    /// Three quarters of the exits take 100 us, the others up to the declared 290.
+    #[test]
+    fn delays_follow_the_machines_percentiles_and_cost_their_mean() {
+        let mut machine = Machine::new("m", "m", Default::default(), "invented");
+        let mut c6 = crate::MachineState::new("C6", 290_000, 800_000);
+        c6.exit_percentiles_us = vec![[75.0, 100.0], [100.0, 290.0]];
+        machine.states = vec![crate::MachineState::new("C1", 1_000, 1_000), c6];
+        let costs = CostModel::of(&machine).unwrap();
+        let mut tally = Tally::default();
+        (tally.states[0].wake_count, tally.states[1].wake_count) = (500, 1_000);
+        let delays = tally.delays(costs.exits());
+        assert_eq!(delays.count(), 1_500);
+        let quantiles = [0.3, 0.5, 0.99].map(|ratio| delays.quantile_ns(ratio).unwrap());
+        // 1,485 of 1,500 are 985 of C6's 1,000: 100 + 190 · 235 / 250.
+        assert_eq!(quantiles[..2], [1_000, 100_000]);
+        assert!(quantiles[2].abs_diff(278_600) < 1_000, "{quantiles:?}");
+        assert_eq!(tally.delay_sum_ns(costs.exits()), delays.sum_ns());
+        // 0.75 · 100 + 0.25 · 195 us
+        assert_eq!(costs.exits().means_ns()[..2], [1_000, 123_750]);
+        let mean_uj = costs.gap_uj(1, 0, 1_000.0) - costs.gap_uj(1, 0, 0.0);
+        assert!((mean_uj - 123.75).abs() < 1e-6, "{mean_uj}");
+        // Other powers have the same exits.
+        assert!(costs.corners().iter().all(|it| it.exits() == costs.exits()));
+        assert!(!costs.corners().is_empty());
     }
 
     #[test]

@@ -26,6 +26,8 @@ const POLL_LIMIT_TICK_PART: u64 = 16;
 pub struct Setting {
     /// The machine's states.
     pub states: StateTable,
+    /// What leaving each state takes in the mean. The governor sees only the worst case that its table declares.
+    pub exits_ns: [u64; STATE_COUNT_MAX],
     /// The disabled states.
     pub disabled: DisabledMask,
     /// The longest allowed exit latency. A tighter limit in the log also applies.
@@ -37,15 +39,22 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// All states enabled, no latency limit.
+    /// All states enabled, no latency limit; leaving a state takes as long as the table declares.
     pub fn new(states: StateTable, tick_period_ns: u32) -> Self {
         Setting {
             states,
+            exits_ns: declared_exits_ns(&states),
             disabled: DisabledMask::NONE,
             latency_limit_ns: NO_LATENCY_LIMIT_NS,
             tick_period_ns,
             tick_work_ns: DEFAULT_TICK_WORK_NS,
         }
+    }
+
+    /// The same, but for the disabled states. A closure that names this setting's fields stops rustc 1.95 with an
+    /// internal error.
+    pub fn with_disabled(self, disabled: DisabledMask) -> Self {
+        Setting { disabled, ..self }
     }
 
     /// How long a polling state spins (`cpuidle_poll_time` in `drivers/cpuidle/cpuidle.c`): up to
@@ -60,9 +69,15 @@ impl Setting {
     }
 }
 
+/// What leaving each state takes at most. Entries beyond the table are 0.
+pub(crate) fn declared_exits_ns(states: &StateTable) -> [u64; STATE_COUNT_MAX] {
+    std::array::from_fn(|i| states.as_slice().get(i).map_or(0, |state| state.exit_latency_ns))
+}
+
 /// Figures for a state that follow from the table and the disabled states, computed once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StateRule {
+    /// What leaving takes in the mean.
     pub(crate) exit_latency_ns: u64,
     /// A tighter latency limit forbids the state. None does for the shallowest enabled one: a CPU must do something.
     least_limit_ns: i64,
@@ -70,7 +85,8 @@ pub(crate) struct StateRule {
     is_disabled: bool,
     /// A shorter residency is too deep; 0 if no shallower state is enabled.
     too_deep_below_ns: u64,
-    /// A stay of this length or more is too shallow (`core::verdict` on stay plus exit latency).
+    /// A stay of this length or more is too shallow (`core::verdict` on stay plus exit latency, from which the kernel
+    /// subtracts the declared one).
     too_shallow_from_ns: u64,
     /// How long after entry the promotion timer ends a stay.
     promotion_ns: u64,
@@ -91,8 +107,9 @@ impl StateRule {
         let state: &IdleState = states.get(index);
         let shallower_is_enabled = (0..index).any(|i| !disabled.contains(i));
         let deeper = (index + 1..states.len()).find(|&i| !disabled.contains(i));
+        let exit_latency_ns = setting.exits_ns[index];
         StateRule {
-            exit_latency_ns: state.exit_latency_ns,
+            exit_latency_ns,
             least_limit_ns: match shallower_is_enabled {
                 true => i64::try_from(state.exit_latency_ns).unwrap_or(i64::MAX),
                 false => i64::MIN,
@@ -101,8 +118,10 @@ impl StateRule {
             too_deep_below_ns: if shallower_is_enabled { state.target_residency_ns } else { 0 },
             // The stay must also be longer than 0, and the residency reach the state's own target.
             too_shallow_from_ns: deeper.map_or(u64::MAX, |i| {
-                let own_ns = state.target_residency_ns.saturating_sub(state.exit_latency_ns);
-                states.get(i).target_residency_ns.max(own_ns).max(1)
+                let deeper_ns = states.get(i).target_residency_ns + state.exit_latency_ns;
+                let least_ns =
+                    deeper_ns.max(state.target_residency_ns).max(state.exit_latency_ns + 1);
+                least_ns.saturating_sub(exit_latency_ns)
             }),
             promotion_ns: auto_promotion_delay_ns(states, *disabled, index).unwrap_or(u64::MAX),
             promoted_exit_latency_ns: deeper.map_or(0, |i| states.get(i).exit_latency_ns as i64),

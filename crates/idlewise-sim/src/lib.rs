@@ -15,6 +15,7 @@
 //! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap of known length |
 //! | `rival/` | [`Rival`]: rules from theory that move down while the CPU is idle |
 //! | `cost.rs` | [`CostModel`]: energy, and priced delay |
+//! | `exits.rs` | [`Exits`]: how long leaving each state takes |
 //! | `decision_log/` | [`decision_log`]: compares a governor with the decisions of a real kernel's |
 //!
 //! This crate does not open files, read a clock, or use unseeded random numbers.
@@ -60,6 +61,7 @@ pub mod contest;
 mod cost;
 pub mod decision_log;
 pub mod diff;
+mod exits;
 mod idle_loop;
 #[cfg(feature = "log")]
 pub mod ledger;
@@ -73,11 +75,12 @@ mod tally;
 pub mod workload;
 
 pub use cost::{CostModel, UJ_PER_MW_NS};
+pub use exits::Exits;
 pub use idle_loop::Boxed;
 pub use idlewise_machine::{
-    Arch, Basis, Coordination, DomainState, Flag, Machine, MachineError, MachineState, Power,
-    PowerFigure, RUNNING_POWER_ARM_MW, RUNNING_POWER_MW, SHARED_STATE_COUNT_MAX, Scope, Topology,
-    UmwaitState,
+    Arch, Basis, Coordination, DomainState, ExitTimes, Flag, Machine, MachineError, MachineState,
+    Power, PowerFigure, RUNNING_POWER_ARM_MW, RUNNING_POWER_MW, SHARED_STATE_COUNT_MAX, Scope,
+    Topology, UmwaitState,
 };
 pub use oracle::Oracle;
 pub use replay::OracleLane;

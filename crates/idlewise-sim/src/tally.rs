@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use idlewise_core::{STATE_COUNT_MAX, StateIndex, StateTable};
+use idlewise_core::{STATE_COUNT_MAX, StateIndex};
 use idlewise_machine::{SHARED_STATE_COUNT_MAX, Scope};
 use idlewise_trace::WakeReason;
+
+use crate::exits::Exits;
 
 /// The counts of a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -271,15 +273,27 @@ impl Tally {
         self.states.iter().map(|state| state.stay_ns).sum()
     }
 
-    /// Returns the delays of all events: the exit latency of the state that each found, or the
-    /// overrun of the tick before it.
-    pub fn delays(&self, states: &StateTable) -> Delays {
+    /// Returns the delays of all events: what leaving the state took that each found, or the overrun of
+    /// the tick before it. The exits of a state are spread over their distribution.
+    pub fn delays(&self, exits: &Exits) -> Delays {
         let mut delays = self.overruns.clone();
         delays.merge(&self.shared_delays);
-        for (state, tally) in states.as_slice().iter().zip(&self.states) {
-            delays.add(state.exit_latency_ns, tally.wake_count - tally.shared_wake_count);
-        }
+        self.exits(exits).for_each(|(delay_ns, count)| delays.add(delay_ns, count));
         delays
+    }
+
+    /// Returns the sum of [`Tally::delays`].
+    pub fn delay_sum_ns(&self, exits: &Exits) -> u64 {
+        let exits = self.exits(exits).map(|(ns, count)| u128::from(ns) * u128::from(count));
+        let sum_ns = self.overruns.sum_ns + self.shared_delays.sum_ns + exits.sum::<u128>();
+        u64::try_from(sum_ns).unwrap_or(u64::MAX)
+    }
+
+    /// The exits that delayed an event, and waited for no other CPU.
+    fn exits<'e>(&'e self, exits: &'e Exits) -> impl Iterator<Item = (u64, u64)> + 'e {
+        let states = self.states.iter().enumerate();
+        let states = states.filter_map(|(index, tally)| Some((exits.get(index)?, tally)));
+        states.flat_map(|(times, tally)| times.spread(tally.wake_count - tally.shared_wake_count))
     }
 
     /// Adds another tally of the same states.

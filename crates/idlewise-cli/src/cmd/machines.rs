@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use idlewise_machine::{Machine, MachineState, Power, PowerFigure, Topology};
+use idlewise_machine::{ExitFigure, Machine, MachineState, Power, PowerFigure, Topology};
 use idlewise_report::machines::{machine_table, state_table};
 use idlewise_report::{Notes, Table, TextStyle, shown_in_line, wrap};
 use serde_json::json;
@@ -128,6 +128,10 @@ fn machine_text(machine: &Machine, style: &TextStyle) -> String {
         line("Power figures", Some(format!("{} from {source}", names.join(", "))));
     }
 
+    for (state, figure) in machine.states.iter().filter_map(|it| Some((it, it.exit_figure()?))) {
+        line("Exit latency", Some(exit_words(state, &figure)));
+    }
+
     text.push('\n');
     if !machine.states.is_empty() {
         text.push_str(&state_table(machine).to_text(style));
@@ -201,6 +205,16 @@ fn power_words(power: Power, figure: Option<PowerFigure<'_>>) -> String {
     format!("{} mW{khz}, {}{source}", power.mw, power.basis)
 }
 
+/// What leaving a state takes, by its percentiles.
+fn exit_words(state: &MachineState, figure: &ExitFigure<'_>) -> String {
+    let percentiles = figure.percentiles_us.iter().map(|[percent, us]| format!("p{percent} {us}"));
+    let percentiles: Vec<String> = percentiles.collect();
+    let source = figure.source.map(|source| format!(", {source}")).unwrap_or_default();
+    let mean_us = state.exit_times().mean_ns() as f64 / 1e3;
+    let (name, percentiles, basis) = (&state.name, percentiles.join(", "), figure.basis());
+    format!("{name}: {percentiles} us, mean {mean_us} us, {basis}{source}")
+}
+
 /// The sources of published powers, each with its states.
 fn power_sources(states: &[MachineState]) -> Vec<(&str, Vec<&str>)> {
     let mut sources: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -255,6 +269,7 @@ fn machine_json(machine: &Machine) -> serde_json::Value {
         })
     });
     let running_power = machine.running_power();
+    let exit_figures = machine.states.iter().map(MachineState::exit_figure);
     let power_figures = machine.states.iter().map(MachineState::power_figure);
     json!({
         "machine": machine.id,
@@ -277,6 +292,7 @@ fn machine_json(machine: &Machine) -> serde_json::Value {
         "running_power_basis": running_power.basis.as_str(),
         "running_power_figure": machine.running_power_figure(),
         "states": state_table(machine),
+        "exit_figures": exit_figures.collect::<Vec<_>>(),
         "power_figures": power_figures.collect::<Vec<_>>(),
         "domain_states": domain_states.collect::<Vec<_>>(),
         "quirks": machine.quirks,

@@ -51,12 +51,19 @@ fn clean(folder: &Path, arguments: &[&str]) -> (Output, String) {
 fn hostile_machine() -> String {
     let text = fs::read_to_string(root().join("machines/spr.toml")).unwrap();
     let mut machine: toml::Table = text.parse().unwrap();
+    let deepest = machine["states"].as_array_mut().unwrap().last_mut().unwrap();
+    let deepest = deepest.as_table_mut().unwrap();
+    deepest.insert("exit_percentiles_us".into(), vec![vec![50.0, 100.0]].into());
+    deepest.insert("exit_kind".into(), "measured".into());
+    deepest.insert("exit_source".into(), "here".into());
     make_hostile(&mut machine, "");
     toml::to_string(&machine).unwrap()
 }
 
 fn make_hostile(table: &mut toml::Table, within: &str) {
-    const FREE: [&str; 15] = [
+    const FREE: [&str; 17] = [
+        "exit_kind",
+        "exit_source",
         "title",
         "source_ref",
         "source",

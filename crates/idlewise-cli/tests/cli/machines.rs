@@ -1,6 +1,6 @@
 //! `idlewise machines`, end to end: its output and exit status.
 
-use crate::{OwnFile, WIDTH, failure, json, stdout};
+use crate::{OwnFile, WIDTH, failure, json, root, stdout};
 
 #[test]
 fn the_list_has_every_machine_and_fits() {
@@ -160,4 +160,63 @@ fn a_wrong_file_is_one_line_with_file_line_and_cause() {
     let (status, error) = failure(&["machines", "/nowhere/mine.toml"]);
     assert_eq!(status, Some(2));
     assert!(error.starts_with("idlewise: cannot read /nowhere/mine.toml: "), "{error}");
+}
+
+/// C6 of spr declares 290 us, and here half of its exits take 100 us.
+#[test]
+fn percentiles_of_exits_are_shown_and_used() {
+    let spr = include_str!("../../../../machines/spr.toml").replace("\"spr\"", "\"mine\"");
+    let with = |exits: &str| {
+        let latency = "exit_latency_us = 290\n";
+        assert!(spr.contains(latency));
+        OwnFile::new("exits.toml", spr.replace(latency, &format!("{latency}{exits}\n")))
+    };
+    let measured = "exit_percentiles_us = [[50, 100], [99, 160.5]]\nexit_kind = \"measured\"\nexit_source = \"wult\"";
+    let (plain, file) = (with(""), with(measured));
+    let text = stdout(&["machines", file.path()]);
+    assert!(text.contains("Exit latency: C6: p50 100, p99 160.5 us, mean "), "{text}");
+    assert!(text.contains(" us, measured, wult\n"), "{text}");
+    let figure = &json(&["machines", file.path(), "--json"])["exit_figures"][3];
+    assert_eq!(figure["percentiles_us"], serde_json::json!([[50.0, 100.0], [99.0, 160.5]]));
+
+    let log = root().join("traces/b-redis.parquet");
+    let replay = |file: &OwnFile| {
+        let document = json(&["replay", log.to_str().unwrap(), "--machine", file.path(), "--json"]);
+        let row = document["rows"].as_array().unwrap().iter();
+        let teo = row.clone().find(|row| row["governor"] == "teo").unwrap().clone();
+        (teo, document["findings"].to_string())
+    };
+    let ((worst, worst_said), (teo, said)) = (replay(&plain), replay(&file));
+    assert_eq!(worst["delay_p99_ns"], 290_000);
+    let p99_ns = teo["delay_p99_ns"].as_u64().unwrap();
+    assert!((150_000..=160_500).contains(&p99_ns), "{teo}");
+    // What the kernel would count depends on the declared times. Shorter exits change little of it.
+    let shares = [&worst, &teo].map(|row| row["too_deep_ratio"].as_f64().unwrap());
+    assert!((shares[0] - shares[1]).abs() < 0.01, "{shares:?}");
+    assert!(
+        said.contains("Exit latencies from mine's file: C6 takes 115 µs in the mean and"),
+        "{said}"
+    );
+    assert!(said.contains("at the 99th percentile (declared: 290 µs)."), "{said}");
+    assert!(!worst_said.contains("Exit latencies from"), "{worst_said}");
+
+    for (exits, message) in [
+        (
+            "exit_kind = \"measured\"",
+            "`exit_kind` without `exit_percentiles_us`: give both or neither",
+        ),
+        (
+            "exit_percentiles_us = [[90, 5], [50, 3]]",
+            "`exit_percentiles_us` has 50 % behind 90 %: sort them",
+        ),
+        (
+            "exit_percentiles_us = [[50, 5], [90, 3]]",
+            "`exit_percentiles_us` has 3 us at 90 %, below 5 us at 50 %",
+        ),
+    ] {
+        let file = with(exits);
+        let (status, error) = failure(&["machines", file.path()]);
+        assert_eq!(status, Some(2));
+        assert_eq!(error, format!("idlewise: {}: line 49: {message}\n", file.path()));
+    }
 }

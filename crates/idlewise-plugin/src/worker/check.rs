@@ -32,8 +32,8 @@ impl Sent {
         let wake_count = sum(&mut states.iter().map(|state| state.wake_count));
         let stay_ns = sum(&mut states.iter().map(|state| state.stay_ns));
         let overrun_count = sum(&mut tally.overruns.iter().map(|(_, count)| count));
-        let exits = setting.states.as_slice().iter().map(|state| state.exit_latency_ns);
-        let overrun_ns_max = exits.max().unwrap_or(0).saturating_add(setting.tick_work_ns);
+        let overrun_ns_max =
+            setting.exits_ns.into_iter().max().unwrap_or(0).saturating_add(setting.tick_work_ns);
         let (gap_count, gap_ns) = (u128::from(self.gap_count), u128::from(self.gap_ns));
 
         tally.gap_count == self.gap_count

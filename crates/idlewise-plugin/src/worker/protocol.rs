@@ -182,6 +182,7 @@ pub(crate) fn put_setting(to: &mut Vec<u8>, setting: &Setting) {
             setting.tick_work_ns,
         ],
     );
+    put(to, &setting.exits_ns);
 }
 
 pub(crate) fn get_setting(payload: &[u8]) -> Setting {
@@ -192,6 +193,7 @@ pub(crate) fn get_setting(payload: &[u8]) -> Setting {
         latency_limit_ns: from.next() as i64,
         tick_period_ns: from.next() as u32,
         tick_work_ns: from.next(),
+        exits_ns: std::array::from_fn(|_| from.next()),
     }
 }
 

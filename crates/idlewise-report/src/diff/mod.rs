@@ -120,7 +120,7 @@ impl Difference<'_> {
             1 => ", and 1 more differs later".to_owned(),
             _ => format!(", and {later_count} more differ later"),
         };
-        let plain = |tally: &Tally| Plain::new(tally.delays(&self.states), self.costs, tally);
+        let plain = |tally: &Tally| Plain::new(tally.delays(self.costs.exits()), self.costs, tally);
         let (before, after) = (plain(&self.diff.a), plain(&self.diff.b));
         let changes = after.instead_of(&before, self.power_basis);
         let decisive = self.costs.decisive_state(&self.diff.a, &self.diff.b);
@@ -200,7 +200,7 @@ impl Difference<'_> {
 }
 
 fn delay_ns(difference: &Difference<'_>, tally: &idlewise_sim::replay::Tally) -> f64 {
-    tally.delays(&difference.states).sum_ns() as f64
+    tally.delay_sum_ns(difference.costs.exits()) as f64
 }
 
 /// A number with three digits, or with all digits before the point.

@@ -24,7 +24,7 @@ impl MachineFacts {
             let is_inferred = state.inferred.iter().any(|field| field.starts_with("exit_latency"));
             StateFacts {
                 name: state.name.clone(),
-                exit_latency_ns: state.exit_latency_ns,
+                exit_latency_ns: costs.exits().mean_ns(index),
                 target_residency_ns: state.target_residency_ns,
                 power_mw: costs.power_mw(index),
                 transition_uj: costs.transition_uj(index),
@@ -32,7 +32,11 @@ impl MachineFacts {
                 is_disabled: disabled.contains(index),
                 power_basis: power.basis.into(),
                 // A driver's table has worst cases; nobody measured them.
-                latency_basis: if is_inferred { BasisKind::Assumed } else { BasisKind::Documented },
+                latency_basis: match state.exit_figure() {
+                    Some(figure) => figure.basis().into(),
+                    None if is_inferred => BasisKind::Assumed,
+                    None => BasisKind::Documented,
+                },
             }
         };
         let source = match &machine.source_ref {

@@ -96,7 +96,7 @@ impl Place {
 struct Course {
     quantum_ns: u64,
     tick_work_ns: u64,
-    exit_latencies_ns: Vec<u64>,
+    exit_latencies_ns: [u64; STATE_COUNT_MAX],
     /// The last stay that the poll limit ended, and the last that a promotion ended, by state.
     last_ns: [[u64; STATE_COUNT_MAX]; 2],
     state: Encoder,
@@ -113,10 +113,7 @@ impl GapColumns {
         let course = |setting: &Setting| Course {
             quantum_ns: quantum_ns.max(1),
             tick_work_ns: setting.tick_work_ns,
-            exit_latencies_ns: {
-                let states = setting.states.as_slice().iter();
-                states.map(|state| state.exit_latency_ns).collect()
-            },
+            exit_latencies_ns: setting.exits_ns,
             last_ns: [[0; STATE_COUNT_MAX]; 2],
             state: Encoder::new(Encoding::Bytes),
             verdict: Encoder::new(Encoding::Bytes),

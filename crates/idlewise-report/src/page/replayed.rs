@@ -168,7 +168,7 @@ impl<'a> Replayed<'a> {
                 let point = FrontPoint {
                     lambda_mw,
                     energy_uj: known.costs.energy_uj(tally),
-                    delay_ns: tally.delays(&known.states).sum_ns(),
+                    delay_ns: tally.delay_sum_ns(known.costs.exits()),
                 };
                 let is_same = |last: &FrontPoint| {
                     (last.energy_uj, last.delay_ns) == (point.energy_uj, point.delay_ns)
@@ -276,7 +276,7 @@ fn result(
     tally: &Tally,
     place: LedgerPlace,
 ) -> ResultFacts {
-    let delays = tally.delays(&known.states);
+    let delays = tally.delays(known.costs.exits());
     // The kernel's rule does not apply to the oracle, whose stays are whole gaps.
     let is_oracle = matches!(place, LedgerPlace::Oracle(_));
     let state = |state: &idlewise_sim::replay::StateTally| StateCounts {

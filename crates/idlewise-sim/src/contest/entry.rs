@@ -71,7 +71,7 @@ impl CellResult {
         machine: &Machine,
         costs: &CostModel,
     ) -> Self {
-        let delays = tally.delays(costs.states());
+        let delays = tally.delays(costs.exits());
         let names = machine.states.iter().map(|state| state.name.clone());
         let states = names.zip(&tally.states);
         CellResult {

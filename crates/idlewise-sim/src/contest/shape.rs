@@ -44,6 +44,6 @@ impl Shape {
         let running_mw = machine.running_power().mw;
         let power_mw = |mw: f64| running_mw * (mw / running_mw).powf(exponent);
         let powers_mw: Vec<f64> = machine.powers().iter().map(|power| power_mw(power.mw)).collect();
-        CostModel::new(*costs.states(), &powers_mw, running_mw)
+        CostModel::new(*costs.states(), &powers_mw, running_mw).with_exits(costs.exits())
     }
 }

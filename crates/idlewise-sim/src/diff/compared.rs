@@ -142,7 +142,7 @@ impl ComparedGovernor for OracleSide {
             first_verdict: first.expect("a gap has a stay"),
             stay_count: 1,
             expense: Expense {
-                delay_ns: self.setting.states.get(state).exit_latency_ns,
+                delay_ns: self.setting.exits_ns[state],
                 energy_uj: self.costs.stay_uj(state, gap.gap_ns),
             },
         }

@@ -26,8 +26,10 @@
 //!    asked again for the rest of the gap. If nothing is left, the overrun delayed the event.
 //! 5. The event is delayed by the exit latency of the state in which it finds the CPU.
 //!
-//! The timeline is the trace's: a late wake-up does not shift what follows. The exit latency is
-//! always the table's worst case.
+//! The timeline is the trace's: a late wake-up does not shift what follows. Each exit takes the mean of
+//! the measured or published times in the machine's file, or else the declared worst case. Governors
+//! and latency limits see only the latter. Delays are spread over those times afterwards
+//! ([`Tally::delays`]).
 //!
 //! Stays that repeat within a gap are counted without replaying each of them (`repeat.rs`). The
 //! tally is the same.

@@ -88,7 +88,7 @@ use rayon::prelude::*;
 
 use crate::idle_loop::{Boxed, IdleLoop, Setting};
 use crate::shared::Group;
-use crate::{CostModel, Machine, MachineError, Scope, SharedStates};
+use crate::{CostModel, Exits, Machine, MachineError, Scope, SharedStates};
 use causes::Told;
 use cpu::{Cpu, InterruptCause, Mode, Segment};
 use event::{Event, Queue};
@@ -449,6 +449,7 @@ impl<'a> Simulation<'a> {
             return Err(SimulationError::TooManyCpusForLog);
         }
         let setting = Setting {
+            exits_ns: Exits::of(setup.machine).means_ns(),
             disabled: setup.disabled,
             latency_limit_ns: setup.latency_limit_ns,
             tick_work_ns: hardware.tick_work_ns,
@@ -458,7 +459,7 @@ impl<'a> Simulation<'a> {
             let package = shape.package_of(cpu);
             let own = setup.disabled_by_package.iter().filter(|(of, _)| *of == package);
             let bits = own.fold(setup.disabled.bits(), |bits, (_, states)| bits | states.bits());
-            Setting { disabled: DisabledMask::from_bits(bits), ..setting }
+            setting.with_disabled(DisabledMask::from_bits(bits))
         };
         let mut past_loops = past_loops.into_iter();
         let cpus: Vec<_> = (0..cpu_count)

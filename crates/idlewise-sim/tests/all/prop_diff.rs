@@ -10,7 +10,7 @@ use idlewise_sim::diff::{
     COSTLY_COUNT, ComparedGovernor, Diff, Dimension, GroupTally, Pair, governor_side, oracle_side,
 };
 use idlewise_sim::replay::{GovernorLane, Lane, Setting, Tally};
-use idlewise_sim::{CostModel, OracleLane};
+use idlewise_sim::{CostModel, Exits, OracleLane};
 use idlewise_trace::{IdleGap, WakeReason};
 use proptest::prelude::*;
 
@@ -81,7 +81,7 @@ fn assert_close(found: f64, expected: f64, size: f64) {
 /// Asserts that gaps and tallies give the same change of delay and energy.
 fn assert_adds_up(diff: &Diff, costs: &CostModel, states: &StateTable, lambda_mw: f64) {
     let (a_uj, b_uj) = (costs.energy_uj(&diff.a), costs.energy_uj(&diff.b));
-    let delay_ns = |tally: &Tally| tally.delays(states).sum_ns() as i64;
+    let delay_ns = |tally: &Tally| tally.delays(&Exits::declared(states)).sum_ns() as i64;
     let size = a_uj.abs() + b_uj.abs();
     assert_close(diff.all.energy_change_uj(), b_uj - a_uj, size);
     assert_eq!(diff.all.delay_change_ns(), delay_ns(&diff.b) - delay_ns(&diff.a));

@@ -8,7 +8,7 @@ use idlewise_sim::replay::{
     Delays, GovernorJoint, GovernorLane, JointBound, JointReplays, Lane, ReplayedGroups, Setting,
     SharedStateTally, Tally, UnitOf, replay_gaps_joined, replay_joined,
 };
-use idlewise_sim::{CostModel, Scope, SharedStates};
+use idlewise_sim::{CostModel, Exits, Scope, SharedStates};
 use idlewise_trace::log::{ColumnSet, FORMAT_VERSION, IdleLog, LogMetadata, LogWriter};
 use idlewise_trace::{CpuGroups, GapSink, IdleGap, OutputFile, WakeReason};
 use proptest::prelude::*;
@@ -194,7 +194,7 @@ impl Counts {
             wakes: each(|state| state.wake_count),
             too_deep: tally.too_deep_count(),
             shared: tally.shared[..shared_count].to_vec(),
-            delays: tally.delays(states),
+            delays: tally.delays(&Exits::declared(states)),
             work_ns: tally.work_ns,
             ticks: tally.tick_wake_count,
         }

@@ -8,7 +8,7 @@ use idlewise_core::{
     StateTable, Stay, TimerOnly, Verdict,
 };
 use idlewise_sim::replay::{GovernorLane, Lane, Question, Setting, Steps, Tally};
-use idlewise_sim::{CostModel, Oracle, OracleLane};
+use idlewise_sim::{CostModel, ExitTimes, Exits, Oracle, OracleLane};
 use idlewise_trace::{IdleGap, WakeReason};
 use proptest::prelude::*;
 
@@ -46,6 +46,18 @@ fn powers_mw(states: &StateTable) -> Vec<f64> {
     (0..states.len()).map(|i| 4_000.0 / (1.0 + 3.0 * i as f64)).collect()
 }
 
+/// What part of the declared exit latencies leaving the states takes, in percent. Often all of it.
+fn any_percents() -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(prop_oneof![Just(100), 0..150_u64], 10)
+}
+
+fn exits_at(states: &StateTable, percents: &[u64]) -> Exits {
+    let states = states.as_slice().iter().zip(percents);
+    states
+        .map(|(state, percent)| ExitTimes::constant(state.exit_latency_ns * percent / 100))
+        .collect()
+}
+
 /// The time in states and at work equals the gaps plus overruns, which are work past a gap's end.
 fn assert_time_is_conserved(tally: &Tally) {
     assert_eq!(tally.stay_ns() + tally.work_ns, tally.gap_ns + tally.overruns.sum_ns());
@@ -62,9 +74,11 @@ proptest! {
         disabled_bits in 0..512_u16,
         gaps in prop::collection::vec(any_gap(), 1..60),
         answers in prop::collection::vec((0..10_usize, any::<bool>()), 1..20),
+        percents in any_percents(),
     ) {
         let disabled = DisabledMask::from_bits(disabled_bits);
-        let setting = Setting { disabled, ..Setting::new(states, TICK_NS) };
+        let exits_ns = exits_at(&states, &percents).means_ns();
+        let setting = Setting { disabled, exits_ns, ..Setting::new(states, TICK_NS) };
         let verdicts = std::sync::Arc::default();
         let scripted =
             Scripted { answers, next: 0, states, disabled, verdicts: std::sync::Arc::clone(&verdicts) };
@@ -83,9 +97,11 @@ proptest! {
         gaps in prop::collection::vec(any_gap(), 1..60),
         lambda_ratio in 0.0..=1.0_f64,
         answers in prop::collection::vec((0..10_usize, any::<bool>()), 1..20),
+        percents in any_percents(),
     ) {
-        let setting = Setting::new(states, TICK_NS);
-        let costs = CostModel::new(states, &powers_mw(&states), 4_000.0);
+        let exits = exits_at(&states, &percents);
+        let setting = Setting { exits_ns: exits.means_ns(), ..Setting::new(states, TICK_NS) };
+        let costs = CostModel::new(states, &powers_mw(&states), 4_000.0).with_exits(&exits);
         let lambda_mw = lambda_ratio * costs.full_price_mw();
         let mut oracle = OracleLane::new(costs.clone(), setting, lambda_mw);
         oracle.replay(&gaps);
@@ -174,7 +190,7 @@ fn puts_ticks_back_where_the_governor_keeps_them() {
     assert_eq!((tally.decision_count(), tally.tick_wake_count), (3, 2));
     assert_eq!(tally.stay_ns(), 4_000_000 + 3_897_000 + 897_000);
     assert_eq!(tally.work_ns, 2 * 103_000);
-    assert_eq!(tally.delays(&states).sum_ns(), 100_000);
+    assert_eq!(tally.delays(&Exits::declared(&states)).sum_ns(), 100_000);
 
     // With the tick stopped there is one stay, and the tick stays stopped if no task runs.
     let mut lane = GovernorLane::new(scripted(true), Setting::new(states, TICK_NS));

@@ -9,6 +9,7 @@ use crate::inputs::Origin::{Assumed, Calibrated, Documented};
 use crate::inputs::{Alternative, Changes, Together, inputs, ms_ns, us_ns};
 use crate::trial::{Shelf, Sweep, Trial, mean_ns, sweep};
 use idlewise_machine::Machine;
+use idlewise_sim::Exits;
 use idlewise_sim::simulate::Hardware;
 use idlewise_sim::workload::{BurstThenIdle, NearlyIdle, TcpLat};
 
@@ -346,7 +347,7 @@ fn stuck(shelf: &Shelf<'_>, machine: &Machine, governor: &str) -> Result<Stuck> 
     Ok(Stuck {
         deepest_ratio: deep_ns as f64 / report.duration_ns as f64,
         power_mw: report.power_mw(),
-        delay_ns: report.idle.delays(&states).mean_ns(),
+        delay_ns: report.idle.delays(&Exits::declared(&states)).mean_ns(),
     })
 }
 

@@ -248,6 +248,7 @@ impl Replayed<'_> {
                 return None;
             }
             let setting = Setting {
+                exits_ns: self.target.costs.exits().means_ns(),
                 disabled: variant.disabled,
                 latency_limit_ns: variant.latency_limit_ns,
                 ..Setting::new(self.target.states, tick_period_ns(self.hz))

@@ -132,8 +132,7 @@ impl Place<'_> {
     }
 
     fn runs(&self, choice: &Choice, count: u64, keeps_gaps: bool) -> Result<Vec<Run>> {
-        let states = self.target.states.as_slice().iter();
-        let mut exits_ns: Vec<u64> = states.map(|state| state.exit_latency_ns).collect();
+        let mut exits_ns = self.target.costs.exits().means_ns().to_vec();
         match &self.load.kind {
             Kind::Generated(name) => {
                 let (workload, hardware) = self.generated(name)?;
@@ -187,8 +186,11 @@ impl Place<'_> {
     ) -> Result<Vec<Option<f64>>> {
         let ReplayTarget { machine, states, disabled, costs, .. } = self.target;
         let period_ns = tick_period_ns(self.hardware()?.hz as u32);
-        let setting =
-            ReplaySetting { disabled: *disabled, ..ReplaySetting::new(*states, period_ns) };
+        let setting = ReplaySetting {
+            exits_ns: costs.exits().means_ns(),
+            disabled: *disabled,
+            ..ReplaySetting::new(*states, period_ns)
+        };
         let lambda_mw = price.lambda_mw(costs);
         let cost_uj = |choice: &Choice| -> Result<f64> {
             let player = choice.on(machine)?;

@@ -9,7 +9,8 @@ use idlewise_host::{Root, is_virtual_machine, note};
 use idlewise_machine::Machine;
 use idlewise_report::saved::SavedSeries;
 use idlewise_report::states::{
-    StateFigures, exit_estimates, intel_idle_table, measure_states_table, median_ns, wake_series,
+    PERCENTILES, StateFigures, exit_estimates, intel_idle_table, measure_states_table, median_ns,
+    wake_series,
 };
 use idlewise_report::{Notes, TextStyle, counted, wrap};
 use serde_json::{Value, json};
@@ -308,6 +309,13 @@ fn machine(
         };
         differences.push(text + &change);
         state.exit_latency_ns = ns;
+        let exits = PERCENTILES.iter().zip(&figures.exits);
+        let exits = exits.filter_map(|(hundredths, estimate)| {
+            Some([*hundredths as f64 / 100.0, (estimate.ns? / 100.0).round() / 10.0])
+        });
+        state.exit_percentiles_us = exits.collect();
+        state.exit_kind = Some("measured".to_owned());
+        state.exit_source = Some("idlewise measure states".to_owned());
     }
     let boot_parameter = (machine.driver.as_deref() == Some("intel_idle"))
         .then(|| intel_idle_table(&target.table, &machine.states));

@@ -1,0 +1,232 @@
+//! How long leaving a state takes: measured or published percentiles, or else what the driver declares.
+
+use serde::Serialize;
+
+use crate::figure::Basis;
+use crate::state::MachineState;
+
+/// How finely a distribution is divided: into parts of equal probability.
+const PART_COUNT: u64 = 1000;
+
+/// How long leaving a state takes. A replay charges the mean, and spreads delays over the distribution.
+///
+/// ```
+/// use idlewise_machine::{ExitTimes, MachineState};
+///
+/// let mut c6 = MachineState::new("C6", 290_000, 800_000);
+/// assert_eq!(c6.exit_times().mean_ns(), 290_000);
+/// c6.exit_percentiles_us = vec![[50.0, 100.0], [100.0, 200.0]];
+/// let times = c6.exit_times();
+/// assert_eq!(times.quantile_ns(0.5), 100_000);
+/// // Half of all exits take 100 us, the others 100 to 200.
+/// assert_eq!(times.mean_ns(), 125_000);
+/// # let one = ExitTimes::constant(1);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ExitTimes {
+    /// Ratios and nanoseconds, both ascending. Between them it is linear, outside constant. Never empty, unless it is
+    /// the default, which means 0.
+    points: Vec<(f64, f64)>,
+    mean_ns: u64,
+}
+
+impl ExitTimes {
+    /// Always the same time.
+    pub fn constant(ns: u64) -> Self {
+        ExitTimes { points: vec![(0.0, ns as f64)], mean_ns: ns }
+    }
+
+    /// From percentiles in microseconds, as a machine's file has them.
+    fn of_percentiles(percentiles_us: &[[f64; 2]]) -> Self {
+        let points = percentiles_us.iter().map(|[percent, us]| (percent / 100.0, us * 1e3));
+        let mut times = ExitTimes { points: points.collect(), mean_ns: 0 };
+        let sum_ns: u64 = times.parts().map(|(ns, _)| ns).sum();
+        times.mean_ns = (sum_ns + PART_COUNT / 2) / PART_COUNT;
+        times
+    }
+
+    /// Returns the time that this share of all exits does not exceed.
+    pub fn quantile_ns(&self, ratio: f64) -> u64 {
+        let after = self.points.partition_point(|(at, _)| *at < ratio);
+        let ns = match (after.checked_sub(1).map(|i| self.points[i]), self.points.get(after)) {
+            (Some((low, low_ns)), Some(&(high, high_ns))) => {
+                low_ns + (high_ns - low_ns) * (ratio - low) / (high - low)
+            }
+            (Some((_, ns)), None) | (None, Some(&(_, ns))) => ns,
+            (None, None) => 0.0,
+        };
+        ns.round() as u64
+    }
+
+    /// Returns the mean.
+    pub fn mean_ns(&self) -> u64 {
+        self.mean_ns
+    }
+
+    /// Whether leaving always takes the same time.
+    pub fn is_constant(&self) -> bool {
+        self.points.windows(2).all(|pair| pair[0].1 == pair[1].1)
+    }
+
+    /// Spreads a number of exits over the distribution, evenly. Returns times and how many exits take them.
+    pub fn spread(&self, count: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let is_constant = self.is_constant();
+        let constant = (is_constant && count > 0).then_some((self.mean_ns, count));
+        let parts = if is_constant { 0 } else { PART_COUNT };
+        // The k-th of n exits, from 0, is in the part that ends at or behind (k + 1/2) / n.
+        let until = move |part: u64| {
+            let position = u128::from(count) * u128::from(part) * 2 + u128::from(PART_COUNT);
+            (position / u128::from(2 * PART_COUNT)) as u64
+        };
+        let spread = (0..parts).map(move |part| (part, until(part + 1) - until(part)));
+        let spread = spread.filter(|(_, count)| *count > 0);
+        constant.into_iter().chain(spread.map(|(part, count)| (self.part_ns(part), count)))
+    }
+
+    /// The middle of each part.
+    fn parts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        (0..PART_COUNT).map(|part| (self.part_ns(part), 1))
+    }
+
+    fn part_ns(&self, part: u64) -> u64 {
+        self.quantile_ns((part as f64 + 0.5) / PART_COUNT as f64)
+    }
+}
+
+/// A state's measured or published exit latency, with its source.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ExitFigure<'a> {
+    /// Pairs of percent and microseconds, both ascending.
+    pub percentiles_us: &'a [[f64; 2]],
+    /// How the source obtained it: measured, published, paper.
+    pub kind: Option<&'a str>,
+    /// Where to look it up.
+    pub source: Option<&'a str>,
+    /// Whether somebody has checked it in its source; `false` if it is quoted second-hand.
+    pub is_checked: bool,
+}
+
+impl ExitFigure<'_> {
+    /// Returns the basis, by the same rule as a power's.
+    pub fn basis(&self) -> Basis {
+        Basis::of_figure(self.kind, self.source)
+    }
+}
+
+impl MachineState {
+    /// Returns the measured or published exit latency.
+    pub fn exit_figure(&self) -> Option<ExitFigure<'_>> {
+        (!self.exit_percentiles_us.is_empty()).then(|| ExitFigure {
+            percentiles_us: &self.exit_percentiles_us,
+            kind: self.exit_kind.as_deref(),
+            source: self.exit_source.as_deref(),
+            is_checked: self.exit_checked.unwrap_or(true),
+        })
+    }
+
+    /// Returns how long leaving the state takes: the measured or published distribution, or else always the declared
+    /// worst case.
+    pub fn exit_times(&self) -> ExitTimes {
+        match self.exit_percentiles_us.is_empty() {
+            true => ExitTimes::constant(self.exit_latency_ns),
+            false => ExitTimes::of_percentiles(&self.exit_percentiles_us),
+        }
+    }
+}
+
+/// Checks the percentiles of a file.
+pub(crate) fn percentiles_fault(percentiles_us: &[[f64; 2]]) -> Option<String> {
+    /// A day, as for a declared exit latency.
+    const US_MAX: f64 = 86_400e6;
+    let field = "`exit_percentiles_us`";
+    for [percent, us] in percentiles_us {
+        // False for NaN, too.
+        if !(0.0..=100.0).contains(percent) {
+            return Some(format!(
+                "{field} has percentile {percent}: use pairs of percent (0 to 100) and microseconds"
+            ));
+        }
+        if !(0.0..=US_MAX).contains(us) {
+            return Some(format!("{field} has {us} us at {percent} %: check the unit"));
+        }
+    }
+    percentiles_us.windows(2).find_map(|pair| {
+        let [[percent, us], [next_percent, next_us]] = [pair[0], pair[1]];
+        if next_percent <= percent {
+            return Some(format!("{field} has {next_percent} % behind {percent} %: sort them"));
+        }
+        (next_us < us).then(|| {
+            format!("{field} has {next_us} us at {next_percent} %, below {us} us at {percent} %")
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(percentiles_us: &[[f64; 2]]) -> ExitTimes {
+        ExitTimes::of_percentiles(percentiles_us)
+    }
+
+    #[test]
+    fn it_is_linear_between_percentiles_and_constant_outside() {
+        let times = times(&[[10.0, 20.0], [50.0, 60.0], [99.0, 109.0]]);
+        for (ratio, ns) in
+            [(0.0, 20_000), (0.1, 20_000), (0.3, 40_000), (0.5, 60_000), (0.99, 109_000)]
+        {
+            assert_eq!(times.quantile_ns(ratio), ns, "{ratio}");
+        }
+        assert_eq!(times.quantile_ns(1.0), 109_000);
+        // By hand: 0.1 · 20 + 0.4 · 40 + 0.49 · 84.5 + 0.01 · 109 = 60.495 us.
+        assert!(times.mean_ns().abs_diff(60_495) < 3, "{}", times.mean_ns());
+    }
+
+    #[test]
+    fn a_spread_has_all_exits_and_the_same_mean() {
+        let times = times(&[[0.0, 10.0], [50.0, 20.0], [90.0, 80.0], [100.0, 400.0]]);
+        for count in [0, 1, 2, 3, 999, 1000, 1001, 123_456_789] {
+            let spread: Vec<_> = times.spread(count).collect();
+            assert_eq!(spread.iter().map(|(_, count)| count).sum::<u64>(), count);
+            assert!(spread.windows(2).all(|pair| pair[0].0 <= pair[1].0), "{count}");
+            if count >= 999 {
+                let sum: f64 = spread.iter().map(|&(ns, count)| ns as f64 * count as f64).sum();
+                let mean_ns = sum / count as f64;
+                assert!(
+                    (mean_ns / times.mean_ns() as f64 - 1.0).abs() < 1e-3,
+                    "{count}: {mean_ns}"
+                );
+            }
+        }
+        // One exit is in the middle.
+        assert_eq!(times.spread(1).collect::<Vec<_>>(), [(times.quantile_ns(0.4995), 1)]);
+    }
+
+    #[test]
+    fn without_percentiles_it_is_the_declared_worst_case() {
+        let times = MachineState::new("C6", 290_000, 800_000).exit_times();
+        assert_eq!((times.mean_ns(), times.quantile_ns(0.01)), (290_000, 290_000));
+        assert_eq!(times.spread(7).collect::<Vec<_>>(), [(290_000, 7)]);
+        assert_eq!(times.spread(0).count(), 0);
+    }
+
+    #[test]
+    fn impossible_percentiles_are_named() {
+        for (percentiles, said) in [
+            (vec![[50.0, 1.0], [50.0, 2.0]], "has 50 % behind 50 %: sort them"),
+            (vec![[90.0, 1.0], [50.0, 2.0]], "has 50 % behind 90 %: sort them"),
+            (vec![[50.0, 3.0], [90.0, 2.0]], "has 2 us at 90 %, below 3 us at 50 %"),
+            (vec![[101.0, 3.0]], "percentile 101"),
+            (vec![[f64::NAN, 3.0]], "percentile NaN"),
+            (vec![[-1.0, 3.0]], "percentile -1"),
+            (vec![[50.0, -3.0]], "has -3 us at 50 %: check the unit"),
+            (vec![[50.0, f64::INFINITY]], "has inf us"),
+            (vec![[50.0, 1e12]], "check the unit"),
+        ] {
+            let fault = percentiles_fault(&percentiles).unwrap();
+            assert!(fault.contains(said), "{fault}");
+        }
+        assert_eq!(percentiles_fault(&[[0.0, 0.0], [50.0, 0.0], [100.0, 3.5]]), None);
+    }
+}
