@@ -35,8 +35,8 @@ TRACES = (pathlib.Path(__file__).parent / "../../traces").resolve()
 LOGS = ("a-idle", "b-redis", "h-pingpong", "s-softirq500")
 MANIFEST = 'logs = [{logs}]\nmachines = ["all"]\ngovernors = ["menu", "teo"]\n'
 MEMORY = 100 << 20
-# Logs whose batches take seconds.
-LONGER_LOG_COUNT, LONGER_GAP_COUNT = 12, 200_000
+# Logs whose batches take several seconds: starting Python for a batch takes a third of one.
+LONGER_LOG_COUNT, LONGER_GAP_COUNT = 8, 4_000_000
 # How long the server is away: longer than the first retries.
 AWAY_S = 5
 KILL_COUNT = 3

@@ -37,6 +37,8 @@ pub enum MachineDoubt {
     PowerUnsourced(Vec<String>),
     /// Nobody has compared these figures with their source.
     PowerUnchecked(Vec<String>),
+    /// These states' exit latencies are not the declared ones, and have no source.
+    ExitUnsourced(Vec<String>),
     /// Nobody has compared these states' exit latencies with their source.
     ExitUnchecked(Vec<String>),
     /// The power model attributes the rest to something else. The price of delay depends on powers.
@@ -69,6 +71,7 @@ impl MachineDoubt {
             | Self::PowerUnsourced(_)
             | Self::SharedPowerUnsourced(_) => "Energy: assumed power",
             Self::PowerUnchecked(_) => "Energy: powers quoted second-hand",
+            Self::ExitUnsourced(_) => "Exit latencies assumed",
             Self::ExitUnchecked(_) => "Exit latencies quoted second-hand",
             Self::PowerZero(_) => "Energy: powers that are zero by construction",
             Self::SharedPowerUnknown(_) => "Energy: without what CPUs share",
@@ -117,6 +120,11 @@ impl fmt::Display for MachineDoubt {
             Self::SharedPowerUnknown(states) => write!(
                 f,
                 "what the CPUs share draws an unknown power in and out of {}: it is in no energy",
+                states.join(", ")
+            ),
+            Self::ExitUnsourced(states) => write!(
+                f,
+                "exit latency of {} counts as assumed: its file names no source",
                 states.join(", ")
             ),
             Self::ExitUnchecked(states) => write!(
@@ -214,10 +222,14 @@ impl Machine {
         }
         let zero = names(&|state| state.power_mw == Some(0.0));
         type OfStates = fn(Vec<String>) -> MachineDoubt;
-        let is_second_hand = |figure: ExitFigure<'_>| !figure.is_checked;
-        let exits = names(&|state| state.exit_figure().is_some_and(is_second_hand));
-        let of_states: [(Vec<String>, OfStates); 4] = [
-            (exits, MachineDoubt::ExitUnchecked),
+        let has_exits = |state: &MachineState, wanted: fn(&ExitFigure<'_>) -> bool| -> bool {
+            state.exit_figure().as_ref().is_some_and(wanted)
+        };
+        let assumed_exits = names(&|state| has_exits(state, |it| it.basis() == Basis::Assumed));
+        let unchecked_exits = names(&|state| has_exits(state, |it| !it.is_checked));
+        let of_states: [(Vec<String>, OfStates); 5] = [
+            (assumed_exits, MachineDoubt::ExitUnsourced),
+            (unchecked_exits, MachineDoubt::ExitUnchecked),
             (unsourced, MachineDoubt::PowerUnsourced),
             (unchecked, MachineDoubt::PowerUnchecked),
             (zero, MachineDoubt::PowerZero),

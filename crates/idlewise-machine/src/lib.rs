@@ -26,6 +26,7 @@
 //! | `words.rs` | [`Arch`], [`Flag`], [`Scope`] and others: the keywords of a machine file |
 //! | `nearest.rs` | [`nearest_name`], [`did_you_mean`]: what a mistyped name was probably meant to be |
 //! | `write.rs` | [`Machine::to_toml`]: a machine as the text of its file |
+//! | `wult.rs` | [`WultResult`]: measured exit latencies as wult writes them |
 //! | `error.rs` | [`MachineError`] |
 //!
 //! `machines/README.md` explains the fields of the files. A machine has the same fields in TOML, JSON and
@@ -51,6 +52,7 @@ mod shared;
 mod state;
 mod words;
 mod write;
+mod wult;
 
 pub use bundled::{bundled, bundled_ids, bundled_machines, bundled_text};
 pub use curve::PowerCurve;
@@ -64,6 +66,7 @@ pub use power::{RUNNING_POWER_ARM_MW, RUNNING_POWER_MW};
 pub use shared::SHARED_STATE_COUNT_MAX;
 pub use state::{DomainState, MachineState};
 pub use words::{Arch, Coordination, Flag, Scope, UmwaitState};
+pub use wult::{WultError, WultResult, WultState};
 
 #[cfg(test)]
 mod tests;

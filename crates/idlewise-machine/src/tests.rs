@@ -347,3 +347,23 @@ fn errors_of_shared_states_name_line_cause_and_expectation() {
         "line 23: PC7 and PC6 have one scope and different `coordination`"
     );
 }
+
+#[test]
+fn exits_without_a_source_or_a_reader_are_doubtful() {
+    let mut machine = bundled("spr").unwrap();
+    let before = machine.doubts();
+    let said = |machine: &Machine| -> Vec<String> {
+        let new = machine.doubts().into_iter().filter(|doubt| !before.contains(doubt));
+        new.map(|doubt| doubt.to_string()).collect()
+    };
+    machine.states[3].exit_percentiles_us = vec![[50.0, 100.0]];
+    assert_eq!(said(&machine), ["exit latency of C6 counts as assumed: its file names no source"]);
+    machine.states[3].exit_source = Some("a paper".to_owned());
+    assert_eq!(said(&machine), [""; 0]);
+    machine.states[3].exit_checked = Some(false);
+    let second_hand = "exit latency of C6 quoted second-hand: read its source before relying on it";
+    assert_eq!(said(&machine), [second_hand]);
+    // Anonymous, it is known that there was a source.
+    let text = machine.anonymous().to_toml().unwrap();
+    assert!(text.contains("exit_kind = \"calibrated\"\n") && !text.contains("a paper"), "{text}");
+}

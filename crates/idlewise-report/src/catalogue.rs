@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::columns::{Better, Heading, Unit, headings};
 use crate::{
-    Column, advise, arena, arena_played, cell, compare, counters, diff, export, histogram, info,
-    ipi, logs, machines, predict, promotion, proxy, replay, residency, shared_states, simulate,
-    states, switch, timer, trial, validate, wakes, watch, why, why_menu,
+    Column, advise, arena, arena_played, cell, compare, counters, diff, export, histogram,
+    imported, info, ipi, logs, machines, predict, promotion, proxy, replay, residency,
+    shared_states, simulate, states, switch, timer, trial, validate, wakes, watch, why, why_menu,
 };
 
 /// A documented table.
@@ -160,6 +160,7 @@ fn of_this_machine() -> Vec<Listed> {
         listed("advise", "`advise`", &advise::columns()),
         listed("machines", "`machines`", &machines::machine_columns()),
         listed("machine_states", "`machines NAME`", &machines::state_columns()),
+        listed("machines_import", "`machines import`", &imported::columns()),
     ]
 }
 

@@ -15,6 +15,7 @@
 //! | `histogram.rs` | what an idle histogram holds, and what limits on the depth would have meant |
 //! | `info.rs` | what a log holds, CPU by CPU |
 //! | `logs.rs` | the logs of a sweep, as `idlewise lab sweep plan` lists them |
+//! | `imported.rs` | exit latencies that another tool measured |
 //! | `machines.rs` | the known machines, and the states of one |
 //! | `promotion.rs` | what auto-promotion changes in a replay |
 //! | `replay.rs` | the results of a replay: columns, tables and sentences |
@@ -72,6 +73,7 @@ pub mod diff;
 pub mod export;
 pub mod forced;
 pub mod histogram;
+pub mod imported;
 pub mod info;
 pub mod ipi;
 pub mod logs;

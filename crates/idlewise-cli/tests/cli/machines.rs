@@ -1,5 +1,7 @@
 //! `idlewise machines`, end to end: its output and exit status.
 
+use std::fs;
+
 use crate::{OwnFile, WIDTH, failure, json, root, stdout};
 
 #[test]
@@ -219,4 +221,105 @@ fn percentiles_of_exits_are_shown_and_used() {
         assert_eq!(status, Some(2));
         assert_eq!(error, format!("idlewise: {}: line 49: {message}\n", file.path()));
     }
+}
+
+const WULT_INFO: &str = "cpu: 0\ndevdescr: TSC deadline timer\nformat_version: '1.3'\nreportid: mine\n\
+                         toolname: wult\ntoolver: 1.12.0\n";
+
+/// A wult result with so many samples of C6 (100 us, and as many ns more as the sample's number) and one in ten that stayed in C1.
+pub fn write_wult_result(folder: &std::path::Path, count: usize) {
+    let mut text =
+        "SilentTime,WakeLatency,IntrLatency,LDist,ReqCState,CC0%,CC1%,CC6%,SMICnt,NMICnt\n"
+            .to_owned();
+    for i in 0..count {
+        let us = 100.0 + i as f64 / 1e3;
+        text += &format!("{},{us},{us},1000,C6,0.1,1.0,90.5,0,0\n", 200 + i);
+        if i % 10 == 0 {
+            text += "500,2,3,1000,C6,0.1,99.0,0.00,0,0\n";
+        }
+    }
+    fs::write(folder.join("info.yml"), WULT_INFO).unwrap();
+    fs::write(folder.join("datapoints.csv"), text).unwrap();
+}
+
+#[test]
+fn a_wult_result_becomes_a_machine_file_and_is_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    write_wult_result(folder.path(), 2_000);
+    let (result, file) = (folder.path().to_str().unwrap(), folder.path().join("m.toml"));
+    let file = file.to_str().unwrap();
+    let text = stdout(&["machines", "import", result, "--machine", "spr", "-o", file]);
+    let row: Vec<&str> =
+        text.lines().find(|line| line.starts_with("C6 ")).unwrap().split_whitespace().collect();
+    assert_eq!(row[..6], ["C6", "2000", "200", "0", "101", "102"], "{text}");
+    assert!(text.contains("mine, measured by wult 1.12.0 with TSC deadline timer"), "{text}");
+    let document = json(&["machines", "import", result, "--machine", "spr", "--json"]);
+    assert_eq!(document["rows"][0]["exit_p50_ns"], 101_000);
+    // numpy.percentile: 100 + 0.99 · 1.999
+    assert_eq!(document["rows"][0]["exit_p99_ns"], 101_979);
+    assert_eq!(document["rows"][0]["exit_max_ns"], 101_999);
+    let states = &json(&["machines", file, "--json"])["exit_figures"];
+    assert_eq!(states[3]["kind"], "measured");
+    assert_eq!(states[3]["source"], "wult 1.12.0, TSC deadline timer, mine");
+    let log = root().join("traces/b-redis.parquet");
+    let rows = json(&["replay", log.to_str().unwrap(), "--machine", file, "--json"]);
+    let teo = rows["rows"].as_array().unwrap().iter().find(|row| row["governor"] == "teo").unwrap();
+    let p99_ns = teo["delay_p99_ns"].as_u64().unwrap();
+    assert!((100_000..=102_000).contains(&p99_ns), "{teo}");
+
+    // It is not replaced, and other machines have other states.
+    let again = ["machines", "import", result, "--machine", "spr", "-o", file];
+    assert!(failure(&again).1.contains("use --force to replace it"));
+    assert!(stdout(&[&again[..], &["--force"]].concat()).contains("Next: idlewise replay LOG"));
+    let (status, error) = failure(&["machines", "import", result, "--machine", "milan"]);
+    assert_eq!(status, Some(2));
+    assert!(error.contains("milan has no state C6: it has POLL, C1, C2; name"), "{error}");
+    // A few samples say so.
+    write_wult_result(folder.path(), 20);
+    let text = stdout(&["machines", "import", result, "--machine", "spr"]);
+    assert!(text.contains("C6: only 20 samples count"), "{text}");
+}
+
+/// As wult's own tests have them, and more.
+#[test]
+fn results_that_are_none_are_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_str().unwrap().to_owned();
+    let import = || {
+        let (status, error) = failure(&["machines", "import", &place, "--machine", "spr"]);
+        assert_eq!((status, error.lines().count()), (Some(2), 1), "{error}");
+        error
+    };
+    let (info, points) = (folder.path().join("info.yml"), folder.path().join("datapoints.csv"));
+    assert!(import().contains("info.yml: No such file"));
+    fs::write(&info, WULT_INFO).unwrap();
+    assert!(import().contains("datapoints.csv: No such file"));
+    let head = "SilentTime,WakeLatency,ReqCState,CC6%\n";
+    for (text, said) in [
+        (String::new(), "datapoints.csv: line 1: it is empty"),
+        (head.to_owned(), "datapoints.csv: line 2: no samples"),
+        (format!("{head}1,2,C6,90\n1,2,C6\n"), "line 3: 3 values, where the first line names 4"),
+        (format!("{head}1,2,C6,90,7\n"), "line 2: 5 values"),
+        (format!("{head}1,2,C6,0\n"), "no sample counts"),
+        ("\u{0}\u{1}\u{2}".repeat(90_000), "no line of text"),
+    ] {
+        fs::write(&points, text).unwrap();
+        let error = import();
+        assert!(error.contains(said), "{error}");
+    }
+    fs::remove_file(&points).unwrap();
+    fs::create_dir(&points).unwrap();
+    assert!(import().contains("datapoints.csv: it is no regular file"));
+    fs::remove_dir(&points).unwrap();
+    for device in ["/dev/null", "/dev/urandom"] {
+        std::os::unix::fs::symlink(device, &points).unwrap();
+        assert!(import().contains("datapoints.csv: it is no regular file"));
+        fs::remove_file(&points).unwrap();
+    }
+    fs::write(&info, WULT_INFO.replace("toolname: wult", "toolname: ndl")).unwrap();
+    fs::write(&points, head).unwrap();
+    assert!(import().contains("info.yml: a result of \"ndl\"; only those of wult are read"));
+    fs::remove_file(&info).unwrap();
+    std::os::unix::fs::symlink("/dev/urandom", &info).unwrap();
+    import();
 }

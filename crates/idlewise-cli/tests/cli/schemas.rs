@@ -51,6 +51,7 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
         other => other,
     };
     match arguments {
+        ["machines", "import", ..] => "machines-import".to_owned(),
         ["machines", ..] if document.get("machines").is_none() => "machine".to_owned(),
         ["measure" | "verify", what, ..] => format!("{}-{what}", arguments[0]),
         ["set", what, ..] => format!("settings-{what}"),
@@ -64,7 +65,7 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
 
 /// A command line for each schema whose command runs anywhere. The others need a kernel or a
 /// prepared folder, so the tests of `record` and `measure` validate theirs.
-const COMMANDS: [&str; 29] = [
+const COMMANDS: [&str; 30] = [
     "doctor",
     "governors",
     "advise traces/h-pingpong.parquet --machine spr --cpus 0 --slo p99=50us",
@@ -89,6 +90,7 @@ const COMMANDS: [&str; 29] = [
     "log bundle list FOLDER/bundle",
     "machines",
     "machines spr",
+    "machines import FOLDER/wult --machine spr",
     "lab boot --cpuid crates/idlewise-study/boot-machines/machines.txt",
     "measure wakes --from traces/q-menu-6.12.trace.dat.xz",
     "measure switch --way futex --slices 2 --slice-ms 1",
@@ -131,6 +133,8 @@ const OPEN: [&str; 3] = ["hardware", "parameters", "machine"];
 fn a_missing_or_renamed_field_of_any_output_is_found() {
     let folder = tempfile::tempdir().unwrap();
     crate::predict::write_ping_pong(&folder.path().join("ping-pong.parquet"));
+    fs::create_dir(folder.path().join("wult")).unwrap();
+    crate::machines::write_wult_result(&folder.path().join("wult"), 20);
     let mut names: Vec<String> = ELSEWHERE.map(str::to_owned).into();
     names.extend(["common".to_owned(), "columns".to_owned()]);
     for line in COMMANDS {

@@ -1,5 +1,7 @@
 //! `idlewise machines`: the machines that come with idlewise, and what is known about each.
 
+mod import;
+
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -29,6 +31,9 @@ Examples:
   # A file of your own; machines/README.md explains the format
   idlewise machines ./my-server.toml
 
+  # Exit latencies that wult measured, as a machine file
+  idlewise machines import ~/icx-c6-tdt --machine icx -o icx-measured.toml
+
   # For programs: times in nanoseconds, powers in milliwatts
   idlewise machines spr --json
 
@@ -36,8 +41,15 @@ Exit status: 0, or 2 if no machine has that name or a file can't be used.";
 
 /// List the machines that idlewise knows, or show the idle states of one
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    override_usage = "idlewise machines [OPTIONS] [NAME]\n       idlewise machines import [OPTIONS] --machine <NAME|FILE> <FOLDER>"
+)]
 pub struct Machines {
+    #[command(subcommand)]
+    action: Option<Action>,
+
     /// A machine's id, a part of an id or title, or the path of a machine file (with a / or .toml)
     name: Option<String>,
 
@@ -50,9 +62,17 @@ pub struct Machines {
     csv: bool,
 }
 
+#[derive(clap::Subcommand)]
+enum Action {
+    Import(import::Import),
+}
+
 impl Machines {
-    /// Prints the list or one machine.
+    /// Prints the list or one machine, or makes a machine file.
     pub fn run(self) -> Result<ExitCode> {
+        if let Some(Action::Import(import)) = self.action {
+            return import.run();
+        }
         let style = TextStyle::for_stdout();
         let mut out = screen::stdout();
         let text = match self.one_machine()? {
