@@ -15,7 +15,7 @@ use idlewise_trace::causes::{
 };
 use idlewise_trace::import::perf;
 use idlewise_trace::import::{self, ImportError, Recording};
-use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
+use idlewise_trace::log::{GapGroup, IdleLog, LogError, LogMetadata, LogWriter};
 use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{
     ConvertError, CpuFacts, FileIdentity, IdleGap, OutputFile, RecordedMachine,
@@ -44,7 +44,7 @@ pub struct NamedLog {
     pub log: IdleLog,
     read_from: ReadFrom,
     /// Whether a recording was read, and converted to this log.
-    is_made: bool,
+    is_converted: bool,
 }
 
 /// What the bytes of a log, or of the recording that it was converted from, are known by.
@@ -61,12 +61,12 @@ impl NamedLog {
     pub fn bundled(name: &str, bytes: &'static [u8]) -> Result<Self> {
         let log = IdleLog::from_bytes(name, bytes)?;
         let read_from = ReadFrom::Bundled(bytes);
-        Ok(NamedLog { name: name.to_owned(), log, read_from, is_made: false })
+        Ok(NamedLog { name: name.to_owned(), log, read_from, is_converted: false })
     }
 
     /// A log without a file that anybody else could open.
     pub fn unnamed(name: String, log: IdleLog) -> Self {
-        NamedLog { name, log, read_from: ReadFrom::Unnamed, is_made: false }
+        NamedLog { name, log, read_from: ReadFrom::Unnamed, is_converted: false }
     }
 
     /// Opens a log, or converts a recording to a log in an unnamed file.
@@ -87,10 +87,10 @@ impl NamedLog {
                 ReadFrom::File(_) => IdleLog::open(path)?,
                 _ => IdleLog::from_file(path, file)?,
             };
-            return Ok(NamedLog { name, log, read_from, is_made: false });
+            return Ok(NamedLog { name, log, read_from, is_converted: false });
         }
         let log = convert_to_log(path, file, unpacking.into())?;
-        Ok(NamedLog { name, log, read_from, is_made: true })
+        Ok(NamedLog { name, log, read_from, is_converted: true })
     }
 
     /// Like [`NamedLog::open_as`], with an open file, which stays open. Messages show `path`.
@@ -101,12 +101,12 @@ impl NamedLog {
         unpacking: impl Into<Unpacking>,
     ) -> Result<Self> {
         allow_many_files();
-        let is_made = first_bytes(path, &file, PARQUET_MAGIC.len())? != PARQUET_MAGIC;
-        let log = match is_made {
+        let is_converted = first_bytes(path, &file, PARQUET_MAGIC.len())? != PARQUET_MAGIC;
+        let log = match is_converted {
             false => IdleLog::from_file(path, file)?,
             true => convert_to_log(path, file, unpacking.into())?,
         };
-        Ok(NamedLog { name, log, read_from: ReadFrom::Unnamed, is_made })
+        Ok(NamedLog { name, log, read_from: ReadFrom::Unnamed, is_converted })
     }
 
     /// Returns the recording that the log was made of here, to read what else it says.
@@ -115,7 +115,7 @@ impl NamedLog {
     /// Fails if there is none, or if it can be read only once.
     pub fn recording(&self) -> Result<&Path> {
         let path = self.log.path();
-        match (self.is_made, &self.read_from) {
+        match (self.is_converted, &self.read_from) {
             (true, ReadFrom::File(_)) => Ok(path),
             (true, _) => Err(Failure::new(format_args!(
                 "{}: it cannot be read a second time; save it as a file first",
@@ -194,18 +194,25 @@ pub type GapFn<'a> = &'a mut dyn FnMut(&[IdleGap]) -> Result<()>;
 /// Takes what passes on a CPU's gaps.
 pub type CpuFn<'a> = &'a mut dyn FnMut(GapFn<'_>) -> Result<()>;
 
+/// Returns the row groups of each CPU.
+///
+/// # Errors
+/// Fails if the log is not sorted by CPU.
+pub fn groups_by_cpu(log: &IdleLog) -> Result<Vec<(u16, Vec<GapGroup>)>> {
+    log.groups_by_cpu().ok_or_else(|| {
+        Failure::new(format_args!(
+            "{}: row groups mix CPUs; import the recording again",
+            log.path().display()
+        ))
+    })
+}
+
 /// Calls `cpu` once for each CPU of a log, with a function that passes on its gaps.
 ///
 /// # Errors
 /// Fails if the log is damaged, or if it is not sorted by CPU.
 pub fn each_cpu(named: &NamedLog, mut cpu: impl FnMut(CpuFn<'_>) -> Result<()>) -> Result<()> {
-    let Some(cpus) = named.log.groups_by_cpu() else {
-        return Err(Failure::new(format_args!(
-            "{}: row groups mix CPUs; import the recording again",
-            named.log.path().display()
-        )));
-    };
-    for (_, groups) in cpus {
+    for (_, groups) in groups_by_cpu(&named.log)? {
         let mut reader = GroupReader::new(&named.log);
         cpu(&mut |take| {
             for &group in &groups {

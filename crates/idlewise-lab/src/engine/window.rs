@@ -8,7 +8,7 @@ use idlewise_trace::{Doubt, GapSink, IdleGap, OutputFile};
 
 use super::Log;
 use crate::error::{Failure, Result};
-use crate::input::NamedLog;
+use crate::input::{NamedLog, groups_by_cpu};
 
 /// Which gaps of a log.
 pub struct Window {
@@ -47,12 +47,7 @@ fn cut(named: &NamedLog, name: &str, window: &Window) -> Result<NamedLog> {
         summary.last_at_ns = summary.last_at_ns.min(window.to_ns).max(summary.first_at_ns);
         summary.gap_count = 0;
     }
-    let Some(groups) = log.groups_by_cpu() else {
-        return Err(Failure::new(format_args!(
-            "{}: row groups mix CPUs; import the recording again",
-            log.path().display()
-        )));
-    };
+    let groups = groups_by_cpu(log)?;
     let path = Path::new(name);
     let mut writer = LogWriter::new(OutputFile::unnamed(path)?)?;
     let mut kept: Vec<IdleGap> = Vec::new();
