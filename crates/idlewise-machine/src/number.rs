@@ -60,7 +60,32 @@ pub(crate) fn milliwatts<'de, D: Deserializer<'de>>(de: D) -> Result<Option<f64>
 pub(crate) fn milliwatts_range<'de, D: Deserializer<'de>>(
     de: D,
 ) -> Result<Option<[f64; 2]>, D::Error> {
-    Ok(Option::<[Milliwatts; 2]>::deserialize(de)?.map(|range| range.map(|mw| mw.0)))
+    Ok(Option::<Pair<Milliwatts>>::deserialize(de)?.map(|Pair(range)| range.map(|mw| mw.0)))
+}
+
+/// Pairs of percent and microseconds, at least one. The rest is checked with the whole machine.
+pub(crate) fn percentiles<'de, D: Deserializer<'de>>(de: D) -> Result<Vec<[f64; 2]>, D::Error> {
+    let pairs = Vec::<Pair<f64>>::deserialize(de)?;
+    if pairs.is_empty() {
+        return Err(D::Error::custom(
+            "no percentiles: give pairs such as [[50, 151], [99, 190.5]]",
+        ));
+    }
+    Ok(pairs.into_iter().map(|Pair(pair)| pair).collect())
+}
+
+/// Two of something. For an array of two, TOML's reader does not mind a third.
+struct Pair<T>([T; 2]);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pair<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let all = Vec::<T>::deserialize(deserializer)?;
+        let count = all.len();
+        let pair = all.try_into().map_err(|_| {
+            D::Error::custom(format_args!("{count} numbers, where a pair is expected"))
+        })?;
+        Ok(Pair(pair))
+    }
 }
 
 /// Accepts integers and floats; the string says what was expected.

@@ -4,7 +4,7 @@ use idlewise_core::{IdleState, StateIndex, StateTableError};
 use serde::{Deserialize, Serialize};
 
 use crate::figure::PowerFigure;
-use crate::number::{is_absent, microseconds, milliwatts, milliwatts_range};
+use crate::number::{is_absent, microseconds, milliwatts, milliwatts_range, percentiles};
 use crate::words::{Coordination, Flag, Scope, UmwaitState};
 
 /// One idle state of a machine. Times are in microseconds in files and in nanoseconds here.
@@ -43,7 +43,7 @@ pub struct MachineState {
     pub is_disabled_by_default: bool,
     /// What leaving the state takes, if somebody measured it: pairs of percent and microseconds, both ascending. See
     /// [`MachineState::exit_times`].
-    #[serde(default, skip_serializing_if = "is_absent")]
+    #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "percentiles")]
     pub exit_percentiles_us: Vec<[f64; 2]>,
     /// How the source obtained these times: measured, published or paper.
     #[serde(default, skip_serializing_if = "is_absent")]

@@ -35,10 +35,12 @@ pub struct WultState {
     pub samples_us: Vec<[f64; 2]>,
     /// Samples in which the CPU was not in the state at all.
     pub unreached_count: u64,
-    /// Samples with an SMI or NMI, or with an impossible time.
+    /// Samples with an SMI or NMI, or with a time below 0 or above a minute.
     pub disturbed_count: u64,
     /// Whether a residency column says if the state was reached.
     pub has_residency: bool,
+    /// Whether SMIs were counted.
+    pub has_interruptions: bool,
 }
 
 /// Why a result cannot be read: the file's name, and what is wrong.
@@ -61,6 +63,9 @@ impl fmt::Display for WultError {
 
 impl std::error::Error for WultError {}
 
+/// No exit takes a minute.
+const LATENCY_MAX_US: f64 = 60e6;
+
 /// Where a row has what.
 struct Columns {
     count: usize,
@@ -70,26 +75,21 @@ struct Columns {
     interrupt: Option<usize>,
     is_off: Option<usize>,
     disturbances: Vec<usize>,
-    /// Columns of residency by the digits of the hardware's state.
-    residencies: BTreeMap<String, Vec<usize>>,
+    /// Columns of residency by name, without the percent sign: `CC6`.
+    residencies: BTreeMap<String, usize>,
 }
 
 impl Columns {
     fn of(header: &str) -> Result<Self, String> {
-        let names: Vec<&str> = header.split(',').map(str::trim).collect();
+        let names: Vec<&str> = values_of(header).collect();
         let place = |name: &str| names.iter().position(|it| *it == name);
         let required = |name: &str| {
             place(name)
                 .ok_or_else(|| format!("no column {name}; wult writes one, ndl and others do not"))
         };
-        let mut residencies: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (index, name) in names.iter().enumerate() {
-            let level = name.strip_prefix("CC").and_then(|rest| rest.strip_suffix('%'));
-            let level = level.map(|level| level.strip_suffix("Derived").unwrap_or(level));
-            if let Some(level) = level.filter(|it| it.bytes().all(|byte| byte.is_ascii_digit())) {
-                residencies.entry(level.to_owned()).or_default().push(index);
-            }
-        }
+        let residencies = names.iter().enumerate();
+        let residencies = residencies
+            .filter_map(|(index, name)| Some((name.strip_suffix('%')?.to_owned(), index)));
         Ok(Columns {
             count: names.len(),
             wake: required("WakeLatency")?,
@@ -98,17 +98,37 @@ impl Columns {
             interrupt: place("IntrLatency"),
             is_off: place("IntrOff"),
             disturbances: ["SMICnt", "NMICnt"].into_iter().filter_map(place).collect(),
-            residencies,
+            residencies: residencies.collect(),
         })
     }
 
-    /// The columns that say whether a state was reached. Cores count all that is deeper than C7 as C7.
-    fn of_state(&self, name: &str) -> Option<&[usize]> {
-        let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
-        let level: u32 = digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
-        let own = self.residencies.get(&level.to_string());
-        own.or_else(|| self.residencies.get("7").filter(|_| level > 7)).map(Vec::as_slice)
+    /// The column that says whether a state was reached, as wult itself filters: ACPI's C2 and C3 are C6 and C7, C6S is
+    /// a module's state and C6P a package's, and cores count all that is deeper than C7 as C7.
+    fn of_state(&self, name: &str) -> Option<usize> {
+        let name = name.to_uppercase();
+        let name = name.strip_suffix("_ACPI").unwrap_or(&name);
+        let digits: String =
+            name.strip_prefix('C')?.chars().take_while(char::is_ascii_digit).collect();
+        // Old drivers add the processor: C3-HSW is no state of ACPI.
+        let kind = &name[1 + digits.len()..];
+        let wanted: &[&str] = match (digits.parse::<u32>().ok()?, kind) {
+            (1, _) => &["CC1", "CC1Derived"],
+            (2, "") => &["CC6"],
+            (3, "") => &["CC7", "CC3"],
+            (3, _) => &["CC3"],
+            (6, "P" | "SP") => &["PC6"],
+            (6, "S") => &["MC6"],
+            (6, _) => &["CC6"],
+            (level, _) if level > 6 => &["CC7"],
+            _ => &[],
+        };
+        wanted.iter().find_map(|name| self.residencies.get(*name)).copied()
     }
+}
+
+/// The values of a row. wult quotes none, but a spreadsheet may.
+fn values_of(row: &str) -> impl Iterator<Item = &str> {
+    row.split(',').map(|value| value.trim().trim_matches('"'))
 }
 
 impl WultResult {
@@ -124,7 +144,7 @@ impl WultResult {
         let mut states: Vec<WultState> = Vec::new();
         while let Some(row) = lines.next()? {
             let row = row.to_owned();
-            let values: Vec<&str> = row.split(',').map(str::trim).collect();
+            let values: Vec<&str> = values_of(&row).collect();
             if values.len() != columns.count {
                 let message = format!(
                     "{} values, where the first line names {}; copy it again",
@@ -156,11 +176,18 @@ fn take_row(columns: &Columns, values: &[&str], states: &mut Vec<WultState>) -> 
     if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(format!("{name:?} is no state"));
     }
-    let place = match states.iter().position(|state| state.name == name) {
+    let place = match states.iter().position(|state| state.name.eq_ignore_ascii_case(name)) {
         Some(place) => place,
         None => {
             let has_residency = columns.of_state(name).is_some();
-            states.push(WultState { name: name.to_owned(), has_residency, ..WultState::default() });
+            let has_interruptions = !columns.disturbances.is_empty();
+            let name = name.to_owned();
+            states.push(WultState {
+                name,
+                has_residency,
+                has_interruptions,
+                ..WultState::default()
+            });
             states.len() - 1
         }
     };
@@ -170,18 +197,17 @@ fn take_row(columns: &Columns, values: &[&str], states: &mut Vec<WultState>) -> 
     let latency = columns.interrupt.filter(|_| is_on).unwrap_or(columns.wake);
     let (latency_us, silent_us) =
         (number(latency)?, columns.silent.map(number).transpose()?.unwrap_or(0.0));
-    let mut is_reached = true;
-    if let Some(residencies) = columns.of_state(name) {
-        let percents: Result<Vec<f64>, String> = residencies.iter().map(|&it| number(it)).collect();
-        is_reached = percents?.into_iter().any(|percent| percent > 0.0);
-    }
+    let is_reached = match columns.of_state(name) {
+        Some(residency) => number(residency)? > 0.0,
+        None => true,
+    };
     let mut disturbance_count = 0.0;
     for &index in &columns.disturbances {
         disturbance_count += number(index)?;
     }
     if !is_reached {
         state.unreached_count += 1;
-    } else if disturbance_count > 0.0 || latency_us < 0.0 {
+    } else if disturbance_count > 0.0 || !(0.0..=LATENCY_MAX_US).contains(&latency_us) {
         state.disturbed_count += 1;
     } else {
         state.samples_us.push([silent_us, latency_us]);
@@ -216,7 +242,7 @@ impl<R: BufRead> Lines<R> {
             }
         }
         match str::from_utf8(&self.bytes) {
-            Ok(line) => Ok(Some(line.trim_end_matches(['\n', '\r']))),
+            Ok(line) => Ok(Some(without_mark(line).trim_end_matches(['\n', '\r']))),
             Err(_) => Err(self.fault("not text")),
         }
     }
@@ -227,19 +253,38 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// What `info.yml` says: a value for each key.
+/// Without the mark at a text's beginning that some editors write.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// What `info.yml` says: a value for each key. It is YAML without nesting, whose long values go on in the next lines.
 fn info_of(text: &str) -> Result<BTreeMap<String, String>, WultError> {
     let fault = |message: String| WultError { file: "info.yml", line: None, message };
-    let mut info = BTreeMap::new();
-    for line in text.lines() {
-        let is_flat = !line.starts_with([' ', '#', '-']);
-        if let Some((key, value)) = line.split_once(':').filter(|_| is_flat) {
-            let value = value.trim();
-            let quoted = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
-            let value = quoted('\'').or_else(|| quoted('"')).unwrap_or(value);
-            info.insert(key.trim().to_owned(), value.to_owned());
+    let mut raw: Vec<(String, String)> = Vec::new();
+    for line in without_mark(text).lines() {
+        let line = line.split(" #").next().unwrap_or(line);
+        match (line.starts_with([' ', '\t']), line.split_once(':'), raw.last_mut()) {
+            (true, _, Some((_, value))) => {
+                *value =
+                    format!("{value} {}", line.trim()).trim_start_matches(['|', '>', ' ']).into();
+            }
+            (false, Some((key, value)), _) if !line.starts_with(['#', '-']) => {
+                raw.push((key.trim().to_owned(), value.trim().to_owned()));
+            }
+            _ => {}
         }
     }
+    let plain = |value: &str| {
+        let quoted = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
+        match (quoted('\''), quoted('"')) {
+            (Some(text), _) => text.replace("''", "'"),
+            (None, Some(text)) => text.to_owned(),
+            (None, None) => value.to_owned(),
+        }
+    };
+    let info: BTreeMap<String, String> =
+        raw.iter().map(|(key, value)| (key.clone(), plain(value))).collect();
     match info.get("toolname").map(String::as_str) {
         Some("wult") => {}
         Some(other) => {
@@ -328,14 +373,15 @@ mod tests {
             "1,100,9,1,C6,0,99,0.00,0,0",
             "90,100,99,1,C6,0,1,90,1,0",
             "-1,100,99,1,C6,0,1,90,0,0",
+            "1e11,100,99,1,C6,0,1,90,0,0",
             // Its handler ran first.
-            "4,100,2,0,C1E,99,0,0,0,0",
+            "4,100,2,0,C1E,99,98,0,0,0",
         ])
         .unwrap();
         assert_eq!((&*result.report, &*result.version), ("mine", "1.9.8"));
         let [c6, c1e] = &result.states[..] else { panic!("{result:?}") };
         assert_eq!(c6.samples_us, [[100.0, 5.0], [300.0, 6.0], [200.0, 7.0]]);
-        assert_eq!((c6.unreached_count, c6.disturbed_count, c6.has_residency), (1, 2, true));
+        assert_eq!((c6.unreached_count, c6.disturbed_count, c6.has_residency), (1, 3, true));
         assert_eq!(c1e.samples_us, [[100.0, 2.0]]);
         assert_eq!(c6.percentiles_us(), [[0.0, 5.0], [50.0, 6.0], [100.0, 7.0]]);
     }
@@ -359,10 +405,55 @@ mod tests {
 
     #[test]
     fn a_residency_of_c7_is_that_of_all_deeper_states() {
-        let text = "WakeLatency,ReqCState,CC7%\n5,C8,0\n6,C10,12\n7,POLL,0\n8,C1_ACPI,0\n";
-        let states = WultResult::read(INFO, text.as_bytes()).unwrap().states;
-        let found = |index: usize| (states[index].samples_us.len(), states[index].has_residency);
-        assert_eq!([0, 1, 2, 3].map(found), [(0, true), (1, true), (1, false), (1, false)]);
+        let text = "\u{feff}WakeLatency,\"ReqCState\",CC1%,CC1Derived%,CC3%,CC6%,CC7%,MC6%,PC6%\n";
+        // Each reached and not, as wult's own filters have it.
+        for (state, reached) in [
+            ("C1", "1,0,0,0,0,0,0"),
+            ("C1_ACPI", "1,0,0,0,0,0,0"),
+            ("C1E-IVB", "1,0,0,0,0,0,0"),
+            ("C2", "0,0,0,1,0,0,0"),
+            ("C2_ACPI", "0,0,0,1,0,0,0"),
+            ("C3_ACPI", "0,0,0,0,1,0,0"),
+            ("C3", "0,0,0,0,1,0,0"),
+            ("C3-HSW", "0,0,1,0,0,0,0"),
+            ("C6", "0,0,0,1,0,0,0"),
+            ("C6A", "0,0,0,1,0,0,0"),
+            ("C6S", "0,0,0,0,0,1,0"),
+            ("C6P", "0,0,0,0,0,0,1"),
+            ("C6SP", "0,0,0,0,0,0,1"),
+            ("C8", "0,0,0,0,1,0,0"),
+            ("C10", "0,0,0,0,1,0,0"),
+        ] {
+            let not: String = reached
+                .chars()
+                .map(|c| {
+                    if c == '0' {
+                        '1'
+                    } else if c == '1' {
+                        '0'
+                    } else {
+                        c
+                    }
+                })
+                .collect();
+            let rows = format!("{text}\"5\",{state},{reached}\n7,{},{not}\n", state.to_lowercase());
+            let states = WultResult::read(INFO, rows.as_bytes()).unwrap().states;
+            assert_eq!(states.len(), 1, "{state}");
+            let found = (&states[0].samples_us[..], states[0].unreached_count);
+            assert_eq!(found, (&[[0.0, 5.0]][..], 1), "{state}");
+            assert!(states[0].has_residency && !states[0].has_interruptions);
+        }
+        let poll = format!("{text}7,POLL,0,0,0,0,0,0,0\n");
+        assert!(!WultResult::read(INFO, poll.as_bytes()).unwrap().states[0].has_residency);
+    }
+
+    #[test]
+    fn long_values_go_on_in_the_next_line() {
+        let info = "\u{feff}devdescr: Intel I210 with a\n  long name # it is\nformat_version: 1.3 \nreportid: 'it''s'\n\
+                    toolname: \"wult\"\ntoolver: |\n  1.12\n";
+        let result = WultResult::read(info, &b"WakeLatency,ReqCState\n1,C6\n"[..]).unwrap();
+        let found = (&*result.device, &*result.report, &*result.version);
+        assert_eq!(found, ("Intel I210 with a long name", "it's", "1.12"));
     }
 
     #[test]

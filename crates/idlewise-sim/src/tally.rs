@@ -274,26 +274,36 @@ impl Tally {
     }
 
     /// Returns the delays of all events: what leaving the state took that each found, or the overrun of
-    /// the tick before it. The exits of a state are spread over their distribution.
+    /// the tick before it. The exits of a state are drawn from their distribution, but their sum is the mean's, which
+    /// costs have.
     pub fn delays(&self, exits: &Exits) -> Delays {
         let mut delays = self.overruns.clone();
         delays.merge(&self.shared_delays);
-        self.exits(exits).for_each(|(delay_ns, count)| delays.add(delay_ns, count));
+        for (state, count) in self.exit_counts() {
+            if let Some(times) = exits.get(state) {
+                times.spread(count).for_each(|(delay_ns, count)| delays.add(delay_ns, count));
+            }
+        }
+        delays.sum_ns = self.exact_delay_sum_ns(exits);
         delays
     }
 
     /// Returns the sum of [`Tally::delays`].
     pub fn delay_sum_ns(&self, exits: &Exits) -> u64 {
-        let exits = self.exits(exits).map(|(ns, count)| u128::from(ns) * u128::from(count));
-        let sum_ns = self.overruns.sum_ns + self.shared_delays.sum_ns + exits.sum::<u128>();
-        u64::try_from(sum_ns).unwrap_or(u64::MAX)
+        u64::try_from(self.exact_delay_sum_ns(exits)).unwrap_or(u64::MAX)
     }
 
-    /// The exits that delayed an event, and waited for no other CPU.
-    fn exits<'e>(&'e self, exits: &'e Exits) -> impl Iterator<Item = (u64, u64)> + 'e {
+    fn exact_delay_sum_ns(&self, exits: &Exits) -> u128 {
+        let means = self.exit_counts();
+        let means =
+            means.map(|(state, count)| u128::from(exits.mean_ns(state)) * u128::from(count));
+        self.overruns.sum_ns + self.shared_delays.sum_ns + means.sum::<u128>()
+    }
+
+    /// How many exits of each state delayed an event, and waited for no other CPU.
+    fn exit_counts(&self) -> impl Iterator<Item = (StateIndex, u64)> + '_ {
         let states = self.states.iter().enumerate();
-        let states = states.filter_map(|(index, tally)| Some((exits.get(index)?, tally)));
-        states.flat_map(|(times, tally)| times.spread(tally.wake_count - tally.shared_wake_count))
+        states.map(|(index, tally)| (index, tally.wake_count - tally.shared_wake_count))
     }
 
     /// Adds another tally of the same states.

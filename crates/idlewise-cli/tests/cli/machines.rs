@@ -221,6 +221,14 @@ fn percentiles_of_exits_are_shown_and_used() {
         assert_eq!(status, Some(2));
         assert_eq!(error, format!("idlewise: {}: line 49: {message}\n", file.path()));
     }
+    for (exits, message) in [
+        ("[[50, 5, 6]]", "3 numbers, where a pair is expected"),
+        ("[]", "no percentiles: give pairs"),
+    ] {
+        let file = with(&format!("exit_percentiles_us = {exits}"));
+        let (_, error) = failure(&["machines", file.path()]);
+        assert!(error.contains(message) && error.contains(": line 51: "), "{error}");
+    }
 }
 
 const WULT_INFO: &str = "cpu: 0\ndevdescr: TSC deadline timer\nformat_version: '1.3'\nreportid: mine\n\
@@ -273,11 +281,34 @@ fn a_wult_result_becomes_a_machine_file_and_is_replayed() {
     assert!(stdout(&[&again[..], &["--force"]].concat()).contains("Next: idlewise replay LOG"));
     let (status, error) = failure(&["machines", "import", result, "--machine", "milan"]);
     assert_eq!(status, Some(2));
-    assert!(error.contains("milan has no state C6: it has POLL, C1, C2; name"), "{error}");
+    assert!(
+        error.contains("milan has no state")
+            && error.contains("name the machine that was measured"),
+        "{error}"
+    );
+    // What was measured is not replaced.
+    let points = folder.path().join("datapoints.csv");
+    let over = [
+        "machines",
+        "import",
+        result,
+        "--machine",
+        "spr",
+        "--force",
+        "-o",
+        points.to_str().unwrap(),
+    ];
+    assert!(failure(&over).1.contains("is also read by this command"));
+    // A machine file that was measured is measured again.
+    let text = stdout(&["machines", "import", result, "--machine", file, "-o", "-"]);
+    assert!(text.contains("id = \"spr-measured\"\n") && !text.contains("Next:"), "{text}");
     // A few samples say so.
     write_wult_result(folder.path(), 20);
     let text = stdout(&["machines", "import", result, "--machine", "spr"]);
-    assert!(text.contains("C6: only 20 samples count"), "{text}");
+    assert!(
+        text.contains("C6: 20 samples that may be used, too few for the slowest exits"),
+        "{text}"
+    );
 }
 
 /// As wult's own tests have them, and more.
@@ -300,7 +331,7 @@ fn results_that_are_none_are_one_line() {
         (head.to_owned(), "datapoints.csv: line 2: no samples"),
         (format!("{head}1,2,C6,90\n1,2,C6\n"), "line 3: 3 values, where the first line names 4"),
         (format!("{head}1,2,C6,90,7\n"), "line 2: 5 values"),
-        (format!("{head}1,2,C6,0\n"), "no sample counts"),
+        (format!("{head}1,2,C6,0\n"), "no sample may be used"),
         ("\u{0}\u{1}\u{2}".repeat(90_000), "no line of text"),
     ] {
         fs::write(&points, text).unwrap();
@@ -322,4 +353,21 @@ fn results_that_are_none_are_one_line() {
     fs::remove_file(&info).unwrap();
     std::os::unix::fs::symlink("/dev/urandom", &info).unwrap();
     import();
+}
+
+/// Also exits that take longer than the table says. Simulations cut these.
+#[test]
+fn a_simulation_takes_the_same_exits() {
+    let spr = include_str!("../../../../machines/spr.toml").replace("\"spr\"", "\"mine\"");
+    let latency = "exit_latency_us = 290\n";
+    let at = |exits: &str| {
+        let file = OwnFile::new("exits.toml", spr.replace(latency, &format!("{latency}{exits}\n")));
+        let set =
+            ["sleeper_cpu=4", "interval_ns=2000000", "wake_count=100"].map(|it| ["--set", it]);
+        let words = ["lab", "simulate", file.path(), "wakes", "--governor", "deepest", "--json"];
+        json(&[&words, set.as_flattened()].concat())["spans"][0]["p50_ns"].as_u64().unwrap()
+    };
+    let (declared, slow, fast) =
+        (at(""), at("exit_percentiles_us = [[50, 435]]"), at("exit_percentiles_us = [[50, 90]]"));
+    assert_eq!((slow - declared, declared - fast), (145_000, 200_000));
 }

@@ -202,12 +202,13 @@ impl Simulation<'_> {
     /// next to a running one.
     fn core_exit_ns(&self, cpu: usize, own: StateIndex) -> u64 {
         let core = &self.cores[self.shape.core_of(cpu)];
-        let states = &self.cpus[cpu].idle.setting.states;
+        let setting = &self.cpus[cpu].idle.setting;
+        let states = &setting.states;
         // A thread in UMWAIT executes an instruction: it is not halted.
         let is_halted = |i: &usize| !states.get(*i).is_polling && !self.is_umwait[*i];
         let first_halted = (0..states.len()).find(is_halted).unwrap_or(0);
         let reached = core.state.unwrap_or(0).max(first_halted).min(own);
-        self.scaled_exit_ns(states.get(reached).exit_latency_ns)
+        self.scaled_exit_ns(setting.exits_ns[reached])
     }
 
     /// Charges the time since the last call to the core's state.

@@ -8,7 +8,7 @@ use idlewise_core::{
     StateTable, Stay, TimerOnly, Verdict,
 };
 use idlewise_sim::replay::{GovernorLane, Lane, Question, Setting, Steps, Tally};
-use idlewise_sim::{CostModel, ExitTimes, Exits, Oracle, OracleLane};
+use idlewise_sim::{CostModel, ExitTimes, Exits, MachineState, Oracle, OracleLane};
 use idlewise_trace::{IdleGap, WakeReason};
 use proptest::prelude::*;
 
@@ -53,9 +53,18 @@ fn any_percents() -> impl Strategy<Value = Vec<u64>> {
 
 fn exits_at(states: &StateTable, percents: &[u64]) -> Exits {
     let states = states.as_slice().iter().zip(percents);
-    states
-        .map(|(state, percent)| ExitTimes::constant(state.exit_latency_ns * percent / 100))
-        .collect()
+    let times = states.map(|(state, percent)| {
+        let ns = state.exit_latency_ns * percent / 100;
+        if percent % 2 == 0 {
+            return ExitTimes::constant(ns);
+        }
+        // Some are very slow.
+        let mut state = MachineState::new("any", ns, 0);
+        let us = ns as f64 / 1e3;
+        state.exit_percentiles_us = vec![[0.0, 0.0], [99.5, us], [100.0, 1_000.0 * us]];
+        state.exit_times()
+    });
+    times.collect()
 }
 
 /// The time in states and at work equals the gaps plus overruns, which are work past a gap's end.

@@ -5,9 +5,10 @@ use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_machine::{Machine, WultResult, WultState, state_hint};
+use idlewise_machine::{Machine, WultResult, WultState};
 use idlewise_report::imported::{self, ImportedState};
 use idlewise_report::{TextStyle, counted, shown_in_line, wrap};
+use idlewise_trace::OutputFile;
 use serde_json::json;
 
 use crate::bundled;
@@ -17,6 +18,8 @@ use crate::{output, screen};
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
+/// What a result consists of.
+const FILES: [&str; 2] = ["info.yml", "datapoints.csv"];
 /// Fewer samples say nothing of a tail.
 const SAMPLE_COUNT_MIN: usize = 100;
 
@@ -65,13 +68,21 @@ impl Import {
         let machine = bundled::machine(&self.machine)?;
         let result = read(&self.folder)?;
         let measured = with_exits(machine.clone(), &result, &self.folder)?;
-        let own = Path::new(&self.machine);
+        let [info, points] = FILES.map(|name| self.folder.join(name));
+        let inputs = [Path::new(&self.machine), &info, &points];
         let output = self.output.as_deref();
-        let output = output
-            .map(|path| output::create(path, self.force, &[own, &self.folder]))
-            .transpose()?;
-        let mut out =
-            output.as_ref().map_or_else(screen::stdout, |output| output::report_of(output)());
+        let output = output.map(|path| output::create(path, self.force, &inputs)).transpose()?;
+        let is_stdout = output.as_ref().is_some_and(OutputFile::is_stdout);
+        if let Some(output) = output {
+            let text = measured.to_toml().map_err(Failure::new)?;
+            output::write(
+                output,
+                format_args!(
+                    "# Written by `idlewise machines import`. machines/README.md of idlewise explains every field.\n\n{text}"
+                ),
+            )?;
+        }
+        let mut out = if is_stdout { screen::stderr() } else { screen::stdout() };
         let declared = |state: &WultState| {
             let index = machine.state_index(&state.name).ok();
             index.map_or(0, |index| machine.states[index].exit_latency_ns)
@@ -79,7 +90,7 @@ impl Import {
         let rows =
             result.states.iter().map(|state| ImportedState { state, declared_ns: declared(state) });
         let rows: Vec<_> = rows.collect();
-        let doubts = doubts(&result);
+        let doubts = doubts(&result, &machine);
         if self.json {
             let document = json!({
                 "report": result.report,
@@ -99,26 +110,15 @@ impl Import {
                 shown_in_line(&result.version),
                 shown_in_line(&result.device)
             );
-            writeln!(out, "{}", imported::table(&title, &rows).to_text(&style))?;
+            writeln!(out, "{}\n", wrap(&title, style.width, 2))?;
+            writeln!(out, "{}", imported::table("", &rows).to_text(&style))?;
             for doubt in &doubts {
                 writeln!(out, "{}", wrap(&format!("- {doubt}"), style.width, 2))?;
             }
-            if let Some(path) = &self.output {
-                writeln!(
-                    out,
-                    "Next: idlewise replay LOG --machine {}",
-                    screen::operand(&at(path))
-                )?;
+            if let Some(path) = self.output.filter(|_| !is_stdout) {
+                let file = screen::operand(&at(&path));
+                writeln!(out, "Next: idlewise replay LOG --machine {file}")?;
             }
-        }
-        if let Some(output) = output {
-            let text = measured.to_toml().map_err(Failure::new)?;
-            output::write(
-                output,
-                format_args!(
-                    "# Written by `idlewise machines import`. machines/README.md of idlewise explains every field.\n\n{text}"
-                ),
-            )?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -137,8 +137,8 @@ fn read(folder: &Path) -> Result<WultResult> {
             "{name}: no folder; give the folder of a wult result, which has info.yml and datapoints.csv"
         )));
     }
-    let path = folder.join("datapoints.csv");
-    let info = read_text(&folder.join("info.yml"))?;
+    let [info, path] = FILES.map(|name| folder.join(name));
+    let info = read_text(&info)?;
     // A device has no end.
     let fail = |why: &dyn std::fmt::Display| {
         Failure::new(format_args!("cannot read {}: {why}", screen::name(&path)))
@@ -157,17 +157,12 @@ fn read(folder: &Path) -> Result<WultResult> {
 fn with_exits(mut machine: Machine, result: &WultResult, folder: &Path) -> Result<Machine> {
     let source = format!("wult {}, {}, {}", result.version, result.device, result.report);
     for state in &result.states {
-        let names = machine.states.iter().map(|it| it.name.as_str());
-        let Ok(index) = machine.state_index(&state.name) else {
-            let hint = state_hint(&state.name, names.clone());
-            return Err(Failure::new(format_args!(
-                "{}: {} has no state {}: {hint}it has {}; name the machine that was measured",
-                screen::name(folder),
-                machine.id,
-                state.name,
-                names.collect::<Vec<_>>().join(", ")
-            )));
-        };
+        let index = machine.state_index(&state.name).map_err(|error| {
+            Failure::new(format_args!(
+                "{}: {error}; name the machine that was measured",
+                screen::name(folder)
+            ))
+        })?;
         let percentiles_us = state.percentiles_us();
         if percentiles_us.is_empty() {
             continue;
@@ -180,28 +175,36 @@ fn with_exits(mut machine: Machine, result: &WultResult, folder: &Path) -> Resul
     }
     if result.states.iter().all(|state| state.samples_us.is_empty()) {
         return Err(Failure::new(format_args!(
-            "{}: no sample counts: the CPU never reached the states, or firmware interrupted each time",
+            "{}: no sample may be used: the CPU never reached the states, firmware interrupted, or times are impossible",
             screen::name(folder)
         )));
     }
-    machine.id = format!("{}-measured", machine.id);
-    machine.title = format!("{}, with measured exit latencies", machine.title);
+    // A file may be measured again.
+    for (text, end) in
+        [(&mut machine.id, "-measured"), (&mut machine.title, ", with measured exit latencies")]
+    {
+        if !text.ends_with(end) {
+            text.push_str(end);
+        }
+    }
     machine.check().map_err(Failure::new)?;
     Ok(machine)
 }
 
 /// What makes the figures doubtful.
-fn doubts(result: &WultResult) -> Vec<String> {
+fn doubts(result: &WultResult, machine: &Machine) -> Vec<String> {
     let mut doubts = Vec::new();
     for state in &result.states {
         let (name, count) = (&state.name, state.samples_us.len());
         if count < SAMPLE_COUNT_MIN {
             doubts.push(format!(
-                "{name}: only {} count, which say little of the slowest exits",
+                "{name}: {} that may be used, too few for the slowest exits",
                 counted(count as u64, "sample")
             ));
         }
-        if !state.has_residency {
+        let known = machine.state_index(name).ok().map(|index| &machine.states[index]);
+        let is_polling = known.is_some_and(|state| state.idle().is_polling);
+        if !state.has_residency && !is_polling {
             doubts.push(format!(
                 "{name}: no column says whether the CPU reached it, so samples of shallower states may count"
             ));
@@ -209,6 +212,11 @@ fn doubts(result: &WultResult) -> Vec<String> {
         if state.unreached_count > count as u64 {
             doubts.push(format!("{name}: in most samples the CPU never reached it"));
         }
+    }
+    if result.states.iter().any(|state| !state.has_interruptions) {
+        doubts.push(
+            "SMIs and NMIs were not counted, so samples with one are among the slowest".to_owned(),
+        );
     }
     doubts
 }
