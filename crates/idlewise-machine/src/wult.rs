@@ -63,6 +63,8 @@ impl fmt::Display for WultError {
 
 impl std::error::Error for WultError {}
 
+/// Linux has ten states at most. Each row looks its state up.
+const STATE_COUNT_MAX: usize = 32;
 /// No exit takes a minute.
 const LATENCY_MAX_US: f64 = 60e6;
 
@@ -178,6 +180,9 @@ fn take_row(columns: &Columns, values: &[&str], states: &mut Vec<WultState>) -> 
     }
     let place = match states.iter().position(|state| state.name.eq_ignore_ascii_case(name)) {
         Some(place) => place,
+        None if states.len() == STATE_COUNT_MAX => {
+            return Err(format!("more than {STATE_COUNT_MAX} states; is {name:?} one?"));
+        }
         None => {
             let has_residency = columns.of_state(name).is_some();
             let has_interruptions = !columns.disturbances.is_empty();
@@ -458,6 +463,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_one_line() {
+        let many: Vec<String> = (100..200).map(|i| format!("5,1,9,1,C{i},0,1,90,0,0")).collect();
         for (rows, said) in [
             (
                 vec!["5,1,9,1,C6,0,1,90,0"],
@@ -468,6 +474,10 @@ mod tests {
             (vec!["nan,1,9,1,C6,0,1,90,0,0"], "line 2: \"nan\" in column 1 is no number"),
             (vec!["5,1,9,1,,0,1,90,0,0"], "line 2: \"\" is no state"),
             (vec![""], "no samples"),
+            (
+                many.iter().map(String::as_str).collect(),
+                "line 34: more than 32 states; is \"C132\" one?",
+            ),
         ] {
             let error = read(&rows).unwrap_err();
             assert!(error.contains(said) && error.lines().count() == 1, "{error}");
