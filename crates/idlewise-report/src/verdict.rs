@@ -8,6 +8,7 @@
 use idlewise_sim::contest::{Price, Role};
 use idlewise_sim::replay::{Delays, Tally};
 use idlewise_sim::{Basis, CostModel, UJ_PER_MW_NS};
+use serde::Serialize;
 
 use crate::replay::{Outcome, groups, machine_words, reference_price, span_words, words};
 use crate::{Statement, counted};
@@ -178,6 +179,15 @@ impl Plain {
         other.delays.sum_ns() as f64 - self.delays.sum_ns() as f64
     }
 
+    /// By how much this one's energy is above another's under all powers that the machine may have. `None` if they are
+    /// known.
+    fn percents_under_all_powers(&self, other: &Plain) -> Option<PercentRange> {
+        let freed_ns = self.percent_with_freed_time(other).map_or(0.0, |_| self.freed_ns(other));
+        let both = self.others.iter().zip(&other.others).chain([(&self.own, &other.own)]);
+        let percents = both.flat_map(|(mine, theirs)| percents_of_energy(mine, theirs, freed_ns));
+        PercentRange::of(percents).filter(|_| !self.others.is_empty())
+    }
+
     /// Which of the two uses less energy under all powers that the machine may have, in a sentence. `None` if they are
     /// known, or if both use the same. `decisive` is whose power decides most: a state's, or a running core's. A second
     /// figure that is shown must agree.
@@ -187,10 +197,7 @@ impl Plain {
         [mine, theirs]: [&str; 2],
         decisive: Option<&str>,
     ) -> Option<String> {
-        let freed_ns = self.percent_with_freed_time(other).map_or(0.0, |_| self.freed_ns(other));
-        let both = self.others.iter().zip(&other.others).chain([(&self.own, &other.own)]);
-        let percents = both.flat_map(|(mine, theirs)| percents_of_energy(mine, theirs, freed_ns));
-        let range = PercentRange::of(percents).filter(|_| !self.others.is_empty())?;
+        let range = self.percents_under_all_powers(other)?;
         let shown = range.in_words(percent_words);
         let order = match range.order() {
             PowerOrder::Same => return None,
@@ -432,11 +439,16 @@ impl<'o, 'a> Judged<'o, 'a> {
         text
     }
 
+    /// The state whose power decides most about which of the two uses less energy; `None`: a running core.
+    fn decisive(&self, other: &Outcome<'_>) -> Option<&'o str> {
+        let state = self.base.costs.decisive_state(&self.base.tally, &other.tally)?;
+        self.base.state_names.get(state).map(String::as_str)
+    }
+
     /// Which of the two uses less energy whatever the powers are, where they are assumed.
     pub fn under_all_powers(&self) -> Option<String> {
         let (base, other) = (self.base, self.other?);
-        let state = base.costs.decisive_state(&base.tally, &other.tally);
-        let decisive = state.and_then(|state| base.state_names.get(state)).map(String::as_str);
+        let decisive = self.decisive(other);
         let names = [&*other.governor, &*base.governor];
         Plain::of(other).under_all_powers(&Plain::of(base), names, decisive)
     }
@@ -459,6 +471,43 @@ impl<'o, 'a> Judged<'o, 'a> {
             shown.join(", ")
         ))
     }
+}
+
+/// By how much the energy of one governor is above another's under all plausible powers, for programs.
+#[derive(Clone, Debug, Serialize)]
+pub struct EnergyRange<'a> {
+    log: &'a str,
+    machine: &'a str,
+    governor: &'a str,
+    instead_of: &'a str,
+    /// Ratios. Without a value where the other one may use nothing.
+    energy_change_low_ratio: f64,
+    energy_change_high_ratio: f64,
+    /// Whose power decides most; null: a running core's.
+    decisive_state: Option<&'a str>,
+}
+
+/// Returns that range for each machine whose powers are not all known, of the governors of its verdict.
+pub fn energy_ranges<'o>(
+    pooled: &'o [Outcome<'_>],
+    prices: &[Price],
+    in_use: &dyn Fn(&str) -> InUse,
+) -> Vec<EnergyRange<'o>> {
+    let range = |group: &'o [Outcome<'_>]| {
+        let judged = Judged::of(group, &in_use(&group[0].machine), prices)?;
+        let (base, other) = (judged.base, judged.other?);
+        let range = Plain::of(other).percents_under_all_powers(&Plain::of(base))?;
+        Some(EnergyRange {
+            log: &base.log,
+            machine: &base.machine,
+            governor: &other.governor,
+            instead_of: &base.governor,
+            energy_change_low_ratio: range.low / 100.0,
+            energy_change_high_ratio: range.high / 100.0,
+            decisive_state: judged.decisive(other),
+        })
+    };
+    groups(pooled).filter_map(range).collect()
 }
 
 /// Returns the verdict for each machine, and its regret. `pooled` has the sums over all logs; `in_use` gives the

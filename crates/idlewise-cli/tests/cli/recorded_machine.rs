@@ -315,6 +315,14 @@ fn the_verdict_compares_with_the_governor_in_use() {
          less energy depends on C1's power, which `idlewise measure power` finds: -51 % to +22 % is plausible."
     );
     assert_eq!(of(&["menu", "teo"]), expected);
+    // The same, for programs.
+    let document = json(&["replay", RECORDED, "--governor", "menu", "--governor", "teo", "--json"]);
+    let [range] = &document["energy_ranges"].as_array().unwrap()[..] else { panic!("{document}") };
+    assert_eq!((&range["governor"], &range["instead_of"]), (&"teo".into(), &"menu".into()));
+    assert_eq!(range["decisive_state"], "C1");
+    let percent = |end: &str| (range[end].as_f64().unwrap() * 100.0).round();
+    let ends = ["energy_change_low_ratio", "energy_change_high_ratio"].map(percent);
+    assert_eq!(ends, [-51.0, 22.0]);
     // In whatever order, and beside whichever others.
     assert_eq!(of(&["teo", "menu"]), expected);
     assert_eq!(of(&["ladder", "teo", "menu", "deepest"]), expected);

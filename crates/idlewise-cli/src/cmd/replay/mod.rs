@@ -12,7 +12,7 @@ use idlewise_lab::target::in_use;
 use idlewise_lab::topology::{Joined, Topology};
 use idlewise_report::promotion::{PromotionEffect, promotion_table};
 use idlewise_report::replay::{Outcome, by_log_table, findings, priced_name, replay_table};
-use idlewise_report::verdict::verdicts;
+use idlewise_report::verdict::{energy_ranges, verdicts};
 use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::contest::{Price, Seat, run};
 use idlewise_sim::replay::{JointBound, ReplayedGroups, Tally};
@@ -203,10 +203,10 @@ impl Replay {
         let Results { outcomes, effects } = *results;
         let mut out = screen::stdout();
         let pooled = pool(outcomes, targets);
-        let (verdicts, regrets) = verdicts(&pooled, prices, &|machine| {
-            let target = targets.iter().find(|target| target.machine.id == machine);
-            in_use(logs, target)
-        });
+        let in_use = |machine: &str| {
+            in_use(logs, targets.iter().find(|target| target.machine.id == machine))
+        };
+        let (verdicts, regrets) = verdicts(&pooled, prices, &in_use);
         let findings = [regrets, findings(outcomes)].concat();
         let all_findings = [&verdicts[..], &findings].concat();
         if self.shared.csv {
@@ -221,6 +221,7 @@ impl Replay {
                 }).collect::<Vec<_>>(),
                 "states": state_rows(outcomes),
                 "findings": all_findings,
+                "energy_ranges": energy_ranges(&pooled, prices, &in_use),
                 "bases": notes.bases_json(),
                 "doubts": notes.counted_doubts(),
                 "logs": logs.iter().map(|named| json!({
