@@ -168,10 +168,10 @@ class Runs:
                     return one.handle, request
             raise ValueError(f"the runs are not of {log!r}")
         # A path means the whole log, and not windows of it.
-        whole_logs = [it for it in self._logs if it[1].part is None]
-        is_path = log is not None and any(log in _paths(one) for _, one in whole_logs)
-        among = whole_logs if is_path else self._logs
-        _, one = _one("log", among, lambda it: (it[0], it[1].name, *_paths(it[1])), log)
+        whole_log = next((one for _, one in self._logs if log is not None and _is_at(one, log)), None)
+        if whole_log is not None:
+            return whole_log.handle, request
+        _, one = _one("log", self._logs, lambda it: (it[0], it[1].name), log)
         return one.handle, request
 
     def __repr__(self) -> str:
@@ -180,9 +180,15 @@ class Runs:
         return f"<idlewise.Runs of {governors}: {logs} logs, {machines} machines>"
 
 
-def _paths(log: Log) -> tuple[str, str]:
-    """A log's path as it is, and as one may have given it."""
-    return log.path, log.path if log.is_bundled or "://" in log.path else os.path.relpath(log.path)
+def _is_at(log: Log, path: str) -> bool:
+    """Whether it is the whole of what that path or URL was when the log was opened."""
+    if log.part is not None or log.is_bundled:
+        return False
+    try:
+        return log.path in (path, os.path.abspath(path))
+    except FileNotFoundError:
+        # The working directory is gone, so the path is a relative one.
+        return False
 
 
 def _mean(found: Sequence[float] | None) -> float | None:
@@ -280,9 +286,9 @@ def replay(
     several = opened(logs)
     names = list(dict.fromkeys(text_of("machines", path_of("machines", it)) for it in listed("machines", machines)))
     try:
-        # An array of numpy may have no dimension.
-        prices = list(cast("Iterable[SupportsFloat]", lambdas))
+        prices: list[SupportsFloat] = listed("lambdas", lambdas)
     except TypeError:
+        # One number. An array of numpy may have no dimension.
         prices = [cast("SupportsFloat", lambdas)]
     if not prices:
         raise ValueError("lambdas: none are given")

@@ -278,6 +278,13 @@ def test_a_folder_that_is_gone_is_an_error(tmp_path: pathlib.Path, monkeypatch: 
     folder.rmdir()
     with pytest.raises(idlewise.IdlewiseError, match="x.parquet: the working directory was removed"):
         idlewise.open("x.parquet")
+    # What is open already is found by its name and its path.
+    log = first()
+    runs = idlewise.replay(log, machines="spr", governors="menu", lambdas=1)
+    for named in (None, log.name, log.path):
+        assert len(runs.gaps("menu", log=named)) == log.gap_count
+    with pytest.raises(ValueError, match="the runs have no log 'other.parquet', but a-idle"):
+        runs.gaps("menu", log="other.parquet")
 
 
 @pytest.mark.parametrize(

@@ -559,17 +559,10 @@ pub fn distinct_names(paths: &[PathBuf], taken: &[&str]) -> Vec<String> {
         Cow::Borrowed(_) => path.clone(),
     };
     let paths: Vec<PathBuf> = paths.iter().map(public).collect();
-    let mut names: Vec<String> = paths.iter().map(|path| short_name(path)).collect();
+    let short = paths.iter().map(|path| short_name(path)).collect();
     let depth_max = paths.iter().map(|path| path.components().count()).max().unwrap_or(0);
-    for depth in 1..=depth_max {
-        let doubles = doubles(&names, taken);
-        if doubles.is_empty() {
-            return names;
-        }
-        for index in doubles {
-            names[index] = path_end(&paths[index], depth);
-        }
-    }
+    let mut names =
+        told_apart(short, taken, depth_max, |index, depth| path_end(&paths[index], depth));
     let mut used: HashSet<String> = taken.iter().map(|&name| name.to_owned()).collect();
     for name in &mut names {
         let plain = name.clone();
@@ -583,8 +576,24 @@ pub fn distinct_names(paths: &[PathBuf], taken: &[&str]) -> Vec<String> {
     names
 }
 
+/// Replaces names that are taken or occur more than once by longer ones, for which a number and a depth are given. At the
+/// greatest depth, some may be left.
+pub fn told_apart(
+    mut names: Vec<String>,
+    taken: &[&str],
+    depth_max: usize,
+    longer: impl Fn(usize, usize) -> String,
+) -> Vec<String> {
+    for depth in 1..=depth_max {
+        for index in doubles(&names, taken) {
+            names[index] = longer(index, depth);
+        }
+    }
+    names
+}
+
 /// The indices of names that are taken or occur more than once.
-pub fn doubles(names: &[String], taken: &[&str]) -> Vec<usize> {
+fn doubles(names: &[String], taken: &[&str]) -> Vec<usize> {
     let mut counts: HashMap<&str, usize> = taken.iter().map(|&name| (name, 1)).collect();
     for name in names {
         *counts.entry(name).or_default() += 1;

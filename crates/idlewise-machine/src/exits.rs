@@ -12,7 +12,7 @@ const PART_COUNT: u64 = 2000;
 /// wake-ups.
 ///
 /// ```
-/// use idlewise_machine::{ExitTimes, MachineState};
+/// use idlewise_machine::MachineState;
 ///
 /// let mut c6 = MachineState::new("C6", 290_000, 800_000);
 /// assert_eq!(c6.exit_times().mean_ns(), 290_000);
@@ -21,12 +21,10 @@ const PART_COUNT: u64 = 2000;
 /// assert_eq!(times.quantile_ns(0.5), 100_000);
 /// // Half of all exits take 100 us, the others 100 to 200.
 /// assert_eq!(times.mean_ns(), 125_000);
-/// # let one = ExitTimes::constant(1);
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ExitTimes {
-    /// Ratios and nanoseconds, both ascending. Between them it is linear, outside constant. Never empty, unless it is
-    /// the default, which means 0.
+    /// Ratios and nanoseconds, both ascending. Between them it is linear, outside constant. Never empty.
     points: Vec<(f64, f64)>,
     mean_ns: u64,
 }
@@ -78,15 +76,13 @@ impl ExitTimes {
     /// Draws so many exits from the distribution, evenly. Returns times and how many exits take them. Their mean is near to
     /// [`ExitTimes::mean_ns`], but not equal.
     pub fn spread(&self, count: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let part_count = if self.is_constant() { 1 } else { count.min(PART_COUNT) };
-        let until = move |part: u64| {
-            (u128::from(count) * u128::from(part) / u128::from(part_count.max(1))) as u64
-        };
-        let parts = (0..part_count.min(count)).map(move |part| {
+        let part_count = count.min(if self.is_constant() { 1 } else { PART_COUNT });
+        let until =
+            move |part: u64| (u128::from(count) * u128::from(part) / u128::from(part_count)) as u64;
+        (0..part_count).map(move |part| {
             let middle = (part as f64 + 0.5) / part_count as f64;
             (self.quantile_ns(middle), until(part + 1) - until(part))
-        });
-        parts.filter(|(_, count)| *count > 0)
+        })
     }
 }
 

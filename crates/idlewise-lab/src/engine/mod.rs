@@ -32,7 +32,7 @@ use crate::bundled;
 pub use crate::cells::GOVERNORS_DEFAULT;
 use crate::cells::{self, Cell, Contest, MACHINES_DEFAULT};
 use crate::error::{Failure, Result};
-use crate::input::{NamedLog, doubles, path_end, short_name};
+use crate::input::{NamedLog, path_end, short_name, told_apart};
 pub use crate::roster::{Choice, Make};
 pub use crate::target::RECORDED;
 use crate::target::{AskedMachines, Conditions, ReplayTarget, Targets};
@@ -254,21 +254,13 @@ fn rows(logs: &[Arc<Log>], request: &Request, is_stopped: &AtomicBool) -> Result
 
 /// The logs' names, with as many of their files' folders as it takes to tell them apart.
 fn distinct_names(logs: &[Arc<Log>]) -> Vec<String> {
-    let plain = || logs.iter().map(|log| log.name().to_owned());
-    let mut names: Vec<String> = plain().collect();
-    let depth_max = logs.iter().map(|log| log.0.log.path().components().count()).max();
-    for depth in 1..depth_max.unwrap_or(0) {
-        let doubles = doubles(&names, &[]);
-        if doubles.is_empty() {
-            break;
-        }
-        for index in doubles {
-            let log = &logs[index];
-            let folder = log.0.log.path().parent().unwrap_or(Path::new(""));
-            names[index] = format!("{}/{}", path_end(folder, depth), log.name());
-        }
-    }
-    names
+    let folder = |log: &Log| log.0.log.path().parent().map(Path::to_owned).unwrap_or_default();
+    let depth_max = logs.iter().map(|log| folder(log).components().count()).max().unwrap_or(0);
+    let names = logs.iter().map(|log| log.name().to_owned()).collect();
+    told_apart(names, &[], depth_max, |index, depth| {
+        let log = &logs[index];
+        format!("{}/{}", path_end(&folder(log), depth), log.name())
+    })
 }
 
 /// Threads for a replay, or this thread alone.
