@@ -14,6 +14,8 @@
  * - With the probability of lasting so long and the mean time until then, every plan has an expected
  *   cost: a state with the tick stopped; a state with the tick kept, and a second decision; polling
  *   for a while, and then a second decision.
+ * - How often gaps are pauses of more than 25 ms, and how long these take, is remembered for longer
+ *   than beliefs last. A pause after the tick was stopped is spent in the state then chosen.
  * - Powers are assumed from target residencies. `lambda` is the price of delay, in 1024ths of what
  *   polling as long costs. It can be changed at any time.
  *
@@ -37,9 +39,14 @@
 #define SIZE_COUNT		4
 #define FIRST_BIN_SHIFT		9
 #define TAIL_NS			(1ULL << 26)
+/* Longer latencies and residencies of states, and longer gaps and distances of timers, are cut off. */
 #define TIME_MAX_NS		(1ULL << 30)
-/* The start of the last bin. */
-#define AGE_MAX_NS		(2ULL << 23)
+#define LENGTH_MAX_NS		(1ULL << 33)
+/* The end of the last bin, beyond which a gap is a pause. */
+#define PAUSE_NS		(3ULL << 23)
+#define PAUSE_MEMORY_SHIFT	8
+#define PAUSE_FIRST_SHARE_SHIFT	7
+#define PAUSE_FEAR_SHIFT	9
 #define LAMBDA_MAX		(16 * 1024)
 /* The power of polling. */
 #define ONE			1024ULL
@@ -58,7 +65,8 @@
 /* The end of the last word that is polled. */
 #define POLL_MAX_NS		(3ULL << 15)
 #define POLL_MIN_NS		200
-#define RESUME_MAX_NS		20000
+#define RESUME_MAX_NS		20000ULL
+#define RESUME_SHARE_SHIFT	3
 #define TICK_WORK_NS		3000
 #define UNKNOWN_REST_MIN_NS	1000ULL
 #define SHORT_WORD_COUNT	3
@@ -107,6 +115,9 @@ struct hazard {
 	u64 age_ns;
 	u64 timer_left_ns;
 	u64 reflected_at_ns;
+	/* The share of the gaps that are pauses, times 2^MASS_SHIFT, and their mean length. */
+	u32 pause_mass;
+	u64 pause_ns;
 	u32 asleep;
 	u32 lambda;
 	/* 0 until the states are priced. */
@@ -305,6 +316,23 @@ static noinline void begin_belief(struct hazard *hazard, unsigned int size, unsi
 	look_ahead(hazard, size);
 }
 
+/*
+ * Learns how often gaps are pauses, and how long these take. A timer that came early says nothing,
+ * and one that ended a pause says only that it may be longer.
+ */
+static __always_inline void learn_pause(struct hazard *hazard, u64 survived_ns, bool is_event)
+{
+
+	if (survived_ns < PAUSE_NS) {
+		if (is_event)
+			hazard->pause_mass -= hazard->pause_mass >> PAUSE_MEMORY_SHIFT;
+		return;
+	}
+	hazard->pause_mass += ((1U << MASS_SHIFT) - hazard->pause_mass) >> PAUSE_MEMORY_SHIFT;
+	if (is_event || survived_ns > hazard->pause_ns)
+		hazard->pause_ns = (hazard->pause_ns + min_t(u64, survived_ns, LENGTH_MAX_NS)) / 2;
+}
+
 /* Learns from a gap that has ended, by its timer or by an event. */
 static __always_inline void end_gap(struct hazard *hazard, u64 gap_ns, u64 survived_ns, bool is_event)
 {
@@ -343,6 +371,7 @@ static __always_inline void end_gap(struct hazard *hazard, u64 gap_ns, u64 survi
 		belief->words[last] = word + (rise & survived) - (fall & ended);
 		belief->counts[last] += belief->counts[last] < STEADY_COUNT;
 	}
+	learn_pause(hazard, survived_ns, is_event);
 	hazard->behind[size]++;
 	if (hazard->behind[size] >= BEHIND_COUNT || is_new)
 		look_ahead(hazard, size);
@@ -395,12 +424,54 @@ struct ahead {
 	bool has_tick;
 	u64 tick_mass;
 	u64 tick_time;
+	/* The mean time in pauses besides, which only a stay without the tick has to sit out. */
+	u64 pause_time;
 };
+
+/* The mean time in pauses that is feared, whatever was seen. */
+static __always_inline u64 feared_time(u64 mass, u64 timer_left_ns)
+{
+	return mass * timer_left_ns >> PAUSE_FEAR_SHIFT;
+}
+
+/* The mean time in pauses that a belief leaves out, until the timer. */
+static __always_inline u64 time_left_out(const struct hazard *hazard, u64 age_mass, unsigned int shift)
+{
+	u64 end_mass = hazard->outlooks[hazard->last_size].masses[WORD_COUNT - 1];
+	u64 mass = min(max((u64)hazard->pause_mass, end_mass), age_mass) >> shift;
+	u64 all = mass * min(hazard->timer_left_ns, hazard->pause_ns);
+	u64 believed = (end_mass >> shift) * min(hazard->timer_left_ns, TAIL_NS);
+
+	return max(all > believed ? all - believed : 0,
+		   feared_time(age_mass >> shift, hazard->timer_left_ns));
+}
+
+/*
+ * What is ahead of a gap about whose age no belief says anything. It may last as long again; a
+ * pause, as long as pauses do.
+ */
+static __always_inline struct ahead ahead_of_old(const struct hazard *hazard, bool has_tick,
+						 u64 tick_left_ns)
+{
+	u64 known_ns = hazard->age_ns < PAUSE_NS ? UNKNOWN_REST_MIN_NS : hazard->pause_ns;
+	u64 rest_ns = min(hazard->timer_left_ns, max3(hazard->age_ns, UNKNOWN_REST_MIN_NS, known_ns));
+	u64 mass = 1ULL << (PRICED_MASS_BITS - 1);
+
+	return (struct ahead){
+		.mass = mass,
+		.time = mass * rest_ns,
+		.has_tick = has_tick,
+		.tick_mass = mass,
+		.tick_time = mass * min(tick_left_ns, rest_ns),
+		.pause_time = feared_time(mass, hazard->timer_left_ns),
+	};
+}
 
 /* The cheapest way to sleep: its cost, twice its state, and 1 if the tick stops. */
 static __always_inline u64 plan_sleep(const struct hazard *hazard, u32 allowed, const struct ahead *ahead)
 {
 	u64 best = U64_MAX, rest = 0;
+	u32 least_power = hazard->costs[fls(allowed) - 1].power;
 	unsigned int i;
 
 	if (ahead->has_tick)
@@ -408,7 +479,10 @@ static __always_inline u64 plan_sleep(const struct hazard *hazard, u32 allowed, 
 	for (i = 0; i < hazard->state_count; i++) {
 		const struct state_cost *cost = &hazard->costs[i];
 		u64 once = cost->once * ahead->mass;
-		u64 cheaper = (once + cost->power * ahead->time) << CODE_BITS | 1;
+		/* Every other plan looks again, and ends in the deepest state. */
+		u64 power_above = cost->power > least_power ? cost->power - least_power : 0;
+		u64 in_pauses = power_above * ahead->pause_time;
+		u64 cheaper = (once + cost->power * ahead->time + in_pauses) << CODE_BITS | 1;
 
 		if (ahead->has_tick) {
 			u64 kept = once + cost->power * ahead->tick_time + rest +
@@ -437,19 +511,18 @@ static __always_inline struct plan sleeping(u64 best)
 static struct plan make_plan(const struct hazard *hazard, u32 asleep, bool can_poll, bool has_tick,
 			     u64 tick_left_ns)
 {
-	u64 age_ns = min_t(u64, hazard->age_ns, AGE_MAX_NS);
+	u64 age_ns = hazard->age_ns;
 	u64 until_ns = age_ns + hazard->timer_left_ns;
 	u64 age_mass = 1ULL << MASS_SHIFT, age_time = 0, mass, time, best, end_ns;
 	struct ahead ahead = { .has_tick = has_tick };
 	unsigned int shift, words = hazard->polls[hazard->last_size];
 
-	if (age_ns)
+	if (age_ns >= PAUSE_NS)
+		age_mass = 0;
+	else if (age_ns)
 		look_at(hazard, age_ns, &age_mass, &age_time);
 	if (!age_mass) {
-		/* No gap was ever that old. It may last as long again. */
-		ahead.mass = 1;
-		ahead.time = min(hazard->timer_left_ns, max(hazard->age_ns, UNKNOWN_REST_MIN_NS));
-		ahead.has_tick = false;
+		ahead = ahead_of_old(hazard, has_tick, tick_left_ns);
 		return sleeping(plan_sleep(hazard, asleep, &ahead));
 	}
 	shift = fls64(age_mass) > PRICED_MASS_BITS ? fls64(age_mass) - PRICED_MASS_BITS : 0;
@@ -461,6 +534,7 @@ static struct plan make_plan(const struct hazard *hazard, u32 asleep, bool can_p
 		ahead.tick_mass = mass >> shift;
 		ahead.tick_time = min(time > age_time ? (time - age_time) >> shift : 0, ahead.time);
 	}
+	ahead.pause_time = time_left_out(hazard, age_mass, shift);
 	best = plan_sleep(hazard, asleep, &ahead);
 	if (!can_poll)
 		return sleeping(best);
@@ -496,7 +570,7 @@ static __always_inline bool take_short_plan(struct hazard *hazard, u32 allowed, 
 {
 	struct short_plan *known = &hazard->short_plans[hazard->last_size];
 
-	hazard->timer_left_ns = TIME_MAX_NS;
+	hazard->timer_left_ns = LENGTH_MAX_NS;
 	if (known->allowed != allowed) {
 		*plan = make_plan(hazard, hazard->asleep, allowed & polls, true, TICK_GUESS_NS);
 		if (plan->stop_tick)
@@ -530,7 +604,7 @@ static __always_inline u32 allowed_states(const struct cpuidle_driver *driver,
 
 static u64 positive(s64 ns)
 {
-	return ns < 0 ? 0 : min_t(u64, ns, TIME_MAX_NS);
+	return ns < 0 ? 0 : min_t(u64, ns, LENGTH_MAX_NS);
 }
 
 static int hazard_select(struct cpuidle_driver *driver, struct cpuidle_device *device, bool *stop_tick)
@@ -548,11 +622,11 @@ static int hazard_select(struct cpuidle_driver *driver, struct cpuidle_device *d
 	if (hazard->is_open) {
 		u64 passed_ns = local_clock() - hazard->reflected_at_ns;
 
-		if (passed_ns <= RESUME_MAX_NS)
-			hazard->age_ns = min_t(u64, hazard->age_ns + passed_ns, TIME_MAX_NS);
+		if (passed_ns <= max(RESUME_MAX_NS, hazard->age_ns >> RESUME_SHARE_SHIFT))
+			hazard->age_ns = min_t(u64, hazard->age_ns + passed_ns, LENGTH_MAX_NS);
 		else
-			/* A task ran, so the gap had ended. */
-			end_gap(hazard, hazard->age_ns, hazard->age_ns, true);
+			/* A task ran. Nothing unannounced was seen until then. */
+			end_gap(hazard, hazard->age_ns, hazard->age_ns, false);
 	}
 	allowed = allowed_states(driver, device);
 	polls = !!(driver->states[0].flags & CPUIDLE_FLAG_POLLING);
@@ -582,7 +656,7 @@ static int hazard_select(struct cpuidle_driver *driver, struct cpuidle_device *d
 static void hazard_reflect(struct cpuidle_device *device, int index)
 {
 	struct hazard *hazard = this_cpu_ptr(&hazards);
-	u64 residency_ns = min_t(u64, device->last_residency_ns, TIME_MAX_NS);
+	u64 residency_ns = min_t(u64, device->last_residency_ns, LENGTH_MAX_NS);
 	u64 exit_latency_ns = hazard->costs[index].exit_latency_ns;
 	u64 gap_ns = hazard->age_ns + (residency_ns > exit_latency_ns ? residency_ns - exit_latency_ns : 0);
 	bool hit_limit = device->poll_time_limit, got_tick = tick_nohz_idle_got_tick();
@@ -592,7 +666,7 @@ static void hazard_reflect(struct cpuidle_device *device, int index)
 	if (residency_ns >= hazard->timer_left_ns) {
 		end_gap(hazard, gap_ns, hazard->age_ns + hazard->timer_left_ns, false);
 	} else if (got_tick || hit_limit) {
-		hazard->age_ns = min_t(u64, hazard->age_ns + residency_ns, TIME_MAX_NS);
+		hazard->age_ns = min_t(u64, hazard->age_ns + residency_ns, LENGTH_MAX_NS);
 		hazard->is_open = true;
 	} else {
 		end_gap(hazard, gap_ns, gap_ns, true);
@@ -606,6 +680,8 @@ static int hazard_enable(struct cpuidle_driver *driver, struct cpuidle_device *d
 
 	memset(hazard, 0, sizeof(*hazard));
 	hazard->known_sizes = 1;
+	hazard->pause_mass = 1U << (MASS_SHIFT - PAUSE_FIRST_SHARE_SHIFT);
+	hazard->pause_ns = LENGTH_MAX_NS;
 	for (size = 0; size < SIZE_COUNT; size++) {
 		for (i = 0; i < WORD_COUNT; i++)
 			hazard->beliefs[size].words[i] = PRIOR;

@@ -54,6 +54,11 @@
 //! A plan's second decision is priced as if it were the last. The cheapest plan wins; if it makes no difference
 //! whether the tick is kept, it is kept, in case the belief is wrong.
 //!
+//! Beliefs forget *pauses*, gaps beyond the last bin, within a hundred short gaps, and a pause of a second in C1 costs
+//! more than a thousand wrong decisions. So the share of pauses and their mean length are remembered apart, over some
+//! 256 gaps. Whoever stops the tick in a state sits out a pause in it, and that is priced. While the tick can still end
+//! the stay, at least one gap in 512 is taken for a pause that lasts until its timer.
+//!
 //! All costs carry the same factor, the probability of having reached the gap's age. So nothing is divided by it,
 //! and a decision has neither a division nor floating point.
 //!
@@ -65,12 +70,11 @@
 //! - Where gaps come in two lengths on either side of a break-even at random, nobody can be right, and it pays
 //!   what the mean demands.
 //! - After a change it takes some twenty gaps of each size until the old gaps are forgotten.
-//! - A gap that lasts beyond the last bin is taken for one of at most 92 ms. A state with a longer target
-//!   residency is entered only if a timer is the reason.
+//! - A pause counts as one of at most 1.07 s.
 //! - An event within an exit latency before the timer passes for the timer's.
 //! - The exit latency that is taken off a stay is the table's worst case, so real gaps look shorter than they are.
-//! - With the tick stopped, nothing but an event or a timer ends a stay. If gaps were short until then, it waits in a
-//!   shallow state for however long that takes. menu and teo then take a deep one.
+//! - With the tick stopped, nothing but an event or a timer ends a stay. If thousands of gaps were short until then, it
+//!   waits in a shallow state for however long that takes. menu and teo then take a deep one.
 //! - λ is what it is told. It does not know who waits.
 //!
 //! `kernel/idlewise_hazard.c` is the same algorithm for a kernel, and decides the same.
@@ -81,28 +85,32 @@
 //! | `belief.rs` | words, and how they learn |
 //! | `outlook.rs` | the probability of lasting so long, and the mean time until then |
 //! | `price.rs` | what states cost, and the price of delay |
+//! | `pause.rs` | how often gaps last beyond the last bin, and for how long |
 //! | `plan.rs` | the cheapest plan |
 
 mod belief;
 mod bins;
 mod outlook;
+mod pause;
 mod plan;
 mod price;
 
 use self::belief::Belief;
 use self::outlook::{MASS_SHIFT, Outlook};
+use self::pause::Pauses;
 use self::plan::{POLL_MAX_NS, Plan};
 pub use self::price::Lambda;
-use self::price::{StateCost, TIME_MAX_NS};
+use self::price::{LENGTH_MAX_NS, StateCost};
 use crate::{Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, STATE_COUNT_MAX};
 
 /// What follows from a belief is worked out anew after so many gaps, and always while the belief is new.
 const BEHIND_COUNT: u8 = 4;
 /// The shortest poll, because the loop looks at its clock only now and then.
 const POLL_MIN_NS: u64 = 200;
-/// A stay that the tick ended and the next decision belong to one gap if no more passed in between. The tick's
-/// handler takes 2 to 4 us.
+/// A stay that the tick ended and the next decision belong to one gap if no more passed in between than this, or than
+/// this share of the gap's age. The tick's handler takes 2 to 4 us, and some tens in a virtual machine.
 const RESUME_MAX_NS: u64 = 20_000;
+const RESUME_SHARE_SHIFT: u32 = 3;
 /// A gap is expected to be short if less than one in 2^[`SHORT_SHARE_SHIFT`] lasts beyond this many words, 25 us.
 const SHORT_WORD_COUNT: usize = 3;
 const SHORT_SHARE_SHIFT: u32 = 4;
@@ -127,7 +135,7 @@ impl ShortPlan {
 /// A time, not longer than the longest that counts.
 #[inline(always)]
 fn positive(ns: i64) -> u64 {
-    u64::try_from(ns).unwrap_or(0).min(TIME_MAX_NS)
+    u64::try_from(ns).unwrap_or(0).min(LENGTH_MAX_NS)
 }
 
 /// One CPU's governor of expected costs. See the top of `hazard/mod.rs`.
@@ -158,6 +166,7 @@ pub struct Hazard {
     age_ns: u64,
     timer_left_ns: u64,
     reflected_at_ns: u64,
+    pauses: Pauses,
 }
 
 impl Hazard {
@@ -179,6 +188,7 @@ impl Hazard {
             age_ns: 0,
             timer_left_ns: 0,
             reflected_at_ns: 0,
+            pauses: Pauses::NEW,
         }
     }
 
@@ -195,7 +205,7 @@ impl Hazard {
     #[inline(always)]
     fn short_plan(&mut self, allowed: u32, can_poll: bool) -> Option<Plan> {
         let size = usize::from(self.last_size) % SIZE_COUNT;
-        self.timer_left_ns = TIME_MAX_NS;
+        self.timer_left_ns = LENGTH_MAX_NS;
         if u32::from(self.short_plans[size].allowed) != allowed {
             let plan = self.plan(self.asleep, can_poll, Some(TICK_GUESS_NS));
             if plan.stop_tick {
@@ -219,6 +229,7 @@ impl Hazard {
         let size = usize::from(self.last_size) % SIZE_COUNT;
         let belief_is_new = self.beliefs[size].is_new();
         self.beliefs[size].learn(survived_ns, is_event);
+        self.pauses.learn(survived_ns, is_event);
         self.behind[size] += 1;
         if self.behind[size] >= BEHIND_COUNT || belief_is_new {
             self.look_ahead(size);
@@ -274,11 +285,11 @@ impl Governor for Hazard {
         }
         if self.is_open {
             let passed_ns = context.now_ns.wrapping_sub(self.reflected_at_ns);
-            if passed_ns <= RESUME_MAX_NS {
-                self.age_ns = (self.age_ns + passed_ns).min(TIME_MAX_NS);
+            if passed_ns <= RESUME_MAX_NS.max(self.age_ns >> RESUME_SHARE_SHIFT) {
+                self.age_ns = (self.age_ns + passed_ns).min(LENGTH_MAX_NS);
             } else {
-                // A task ran, so the gap had ended.
-                self.end_gap(self.age_ns, self.age_ns, true);
+                // A task ran. Nothing unannounced was seen until then.
+                self.end_gap(self.age_ns, self.age_ns, false);
             }
         }
         let allowed = allowed_states(context);
@@ -311,7 +322,7 @@ impl Governor for Hazard {
 
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
         let entered = &self.costs[outcome.entered.min(STATE_COUNT_MAX - 1)];
-        let residency_ns = device.last_residency_ns.min(TIME_MAX_NS);
+        let residency_ns = device.last_residency_ns.min(LENGTH_MAX_NS);
         let stay_ns = residency_ns.saturating_sub(u64::from(entered.exit_latency_ns));
         self.reflected_at_ns = outcome.now_ns;
         let hit_limit = core::mem::take(&mut device.poll_time_limit);
@@ -319,7 +330,7 @@ impl Governor for Hazard {
         if residency_ns >= self.timer_left_ns {
             self.end_gap(gap_ns, self.age_ns + self.timer_left_ns, false);
         } else if outcome.got_tick || hit_limit {
-            self.age_ns = (self.age_ns + residency_ns).min(TIME_MAX_NS);
+            self.age_ns = (self.age_ns + residency_ns).min(LENGTH_MAX_NS);
             self.is_open = true;
         } else {
             self.end_gap(gap_ns, gap_ns, true);
@@ -330,6 +341,8 @@ impl Governor for Hazard {
         note(u64::from(self.last_size));
         note(u64::from(self.is_open));
         note(self.age_ns);
+        note(self.pauses.mass.into());
+        note(self.pauses.mean_ns);
         note(u64::from(self.known_sizes));
         note(u64::from(self.asleep));
         self.polls.iter().chain(&self.behind).for_each(|&number| note(number.into()));
@@ -407,7 +420,7 @@ mod tests {
     fn learns_what_interrupts_do_and_not_what_timers_do() {
         let states = spr();
         let mut now_ns = 0;
-        let far = Context::new(&states, timer(FAR_AWAY_NS));
+        let far = Context::new(&states, timer(20_000_000));
         let near = Context::new(&states, timer(3_000_000));
         let mut governor = Hazard::new(Lambda::QUARTER);
         for _ in 0..100 {

@@ -2,13 +2,12 @@
 
 use super::Hazard;
 use super::SIZE_COUNT;
-use super::bins::{BIN_COUNT, LANE_COUNT, TAIL_NS, WORD_COUNT, bin_start_ns};
+use super::bins::{LANE_COUNT, TAIL_NS, WORD_COUNT, bin_start_ns};
 use super::outlook::{MASS_SHIFT, Outlook};
+use super::pause::{PAUSE_NS, feared_time};
 use super::price::ONE;
 use crate::{STATE_COUNT_MAX, StateIndex};
 
-/// A gap's age counts at most as this, so that something is known about the rest.
-const AGE_MAX_NS: u64 = bin_start_ns(BIN_COUNT - 1);
 /// How many bits of a mass remain when it is priced. Times are shifted down as far.
 const PRICED_MASS_BITS: u32 = 13;
 /// A plan is compared as its cost and, in the lowest bits, what it is: twice the state, plus 1 if the tick stops. So
@@ -32,6 +31,8 @@ struct Ahead {
     time: u64,
     /// Mass and time at the next tick, if the gap can last so long.
     tick: Option<(u64, u64)>,
+    /// The mean time in pauses besides, which only a stay without the tick has to sit out.
+    pause_time: u64,
 }
 
 /// What to do.
@@ -82,11 +83,15 @@ impl Hazard {
         let tick = ahead.tick.map(|(mass, time)| {
             (mass as i64, time, self.rest_cost(allowed, mass, ahead.time - time))
         });
+        let deepest = (u32::BITS - 1 - allowed.leading_zeros()) as usize % STATE_COUNT_MAX;
+        let least_power = u64::from(self.costs[deepest].power);
         let mut best = u64::MAX;
         for (state, cost) in self.costs[..self.state_count()].iter().enumerate() {
             let power = u64::from(cost.power);
             let once = cost.once * ahead.mass;
-            let mut cheaper = ((once + power * ahead.time) << CODE_BITS) | 1;
+            // Every other plan looks again, and ends in the deepest state.
+            let in_pauses = power.saturating_sub(least_power) * ahead.pause_time;
+            let mut cheaper = ((once + power * ahead.time + in_pauses) << CODE_BITS) | 1;
             if let Some((mass, time, rest)) = tick {
                 let kept = (once + power * time + rest).wrapping_add_signed(cost.tick * mass);
                 cheaper = cheaper.min(kept << CODE_BITS);
@@ -97,19 +102,32 @@ impl Hazard {
         best
     }
 
+    /// What is ahead of a gap about whose age no belief says anything. It may last as long again; a pause, as long as
+    /// pauses do.
+    #[inline(always)]
+    fn ahead_of_old(&self, tick_left_ns: Option<u64>) -> Ahead {
+        let known_ns = if self.age_ns < PAUSE_NS { 0 } else { self.pauses.mean_ns };
+        let rest_ns = self.age_ns.max(UNKNOWN_REST_MIN_NS).max(known_ns).min(self.timer_left_ns);
+        let mass = 1 << (PRICED_MASS_BITS - 1);
+        let tick = tick_left_ns.map(|left_ns| (mass, mass * left_ns.min(rest_ns)));
+        let pause_time = feared_time(mass, self.timer_left_ns);
+        Ahead { mass, time: mass * rest_ns, tick, pause_time }
+    }
+
     /// The cheapest plan. `asleep` has a bit for each state that may be entered and does not poll, and is not 0.
     #[inline(always)]
     pub(super) fn plan(&self, asleep: u32, can_poll: bool, tick_left_ns: Option<u64>) -> Plan {
-        let age_ns = self.age_ns.min(AGE_MAX_NS);
-        let until_ns = age_ns + self.timer_left_ns;
+        let (age_ns, timer_left_ns) = (self.age_ns, self.timer_left_ns);
+        let until_ns = age_ns + timer_left_ns;
         let size = usize::from(self.last_size) % SIZE_COUNT;
         let (words, outlook) = (&self.beliefs[size].words, &self.outlooks[size]);
-        let (age_mass, age_time) =
-            if age_ns == 0 { outlook.after(0) } else { outlook.at(words, age_ns) };
+        let (age_mass, age_time) = match age_ns {
+            0 => outlook.after(0),
+            PAUSE_NS.. => (0, 0),
+            _ => outlook.at(words, age_ns),
+        };
         if age_mass == 0 {
-            // No gap was ever that old. It may last as long again.
-            let time = self.timer_left_ns.min(self.age_ns.max(UNKNOWN_REST_MIN_NS));
-            return sleeping(self.plan_sleep(asleep, Ahead { mass: 1, time, tick: None }));
+            return sleeping(self.plan_sleep(asleep, self.ahead_of_old(tick_left_ns)));
         }
         let shift = (u64::BITS - age_mass.leading_zeros()).saturating_sub(PRICED_MASS_BITS);
         let time = outlook.at(words, until_ns).1.saturating_sub(age_time) >> shift;
@@ -117,7 +135,10 @@ impl Hazard {
             let (mass, at) = outlook.at(words, age_ns + left_ns);
             (mass >> shift, (at.saturating_sub(age_time) >> shift).min(time))
         });
-        let best = self.plan_sleep(asleep, Ahead { mass: age_mass >> shift, time, tick });
+        let end_mass = outlook.after(WORD_COUNT).0;
+        let pause_time = self.pauses.time_left_out(age_mass, end_mass, timer_left_ns, shift);
+        let mass = age_mass >> shift;
+        let best = self.plan_sleep(asleep, Ahead { mass, time, tick, pause_time });
         if can_poll && ONE * time <= best >> CODE_BITS {
             return Plan { state: 0, stop_tick: false, poll_ns: POLL_MAX_NS };
         }

@@ -2,8 +2,10 @@
 
 use crate::{STATE_COUNT_MAX, StateTable};
 
-/// Longer times are cut off, so that products fit.
+/// Longer latencies and residencies of states are cut off, so that products fit.
 pub(super) const TIME_MAX_NS: u64 = 1 << 30;
+/// Longer gaps and distances of timers are cut off, so that products fit.
+pub(super) const LENGTH_MAX_NS: u64 = 1 << 33;
 /// The largest price of delay, in [`Lambda::ONE`].
 pub(super) const LAMBDA_MAX: u32 = 16;
 /// The power of polling, and a λ of 1: 10 fractional bits.
