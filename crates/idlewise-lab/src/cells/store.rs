@@ -1,7 +1,7 @@
 //! Results in a folder or in a bucket, as Parquet files of some thousand cells, which data platforms read as they are:
 //!
 //! ```text
-//! STORE/engine=1/LOW-HIGH-SUM.parquet
+//! STORE/engine=2/LOW-HIGH-SUM.parquet
 //! ```
 //!
 //! `engine` is the version of what computes results. LOW and HIGH are the first eight digits of the lowest and the highest
@@ -473,7 +473,8 @@ mod tests {
         assert!(known("aaaaaaaaaa").has_failure(None, "no such log"));
         assert_eq!(known("aaaaaaaaaa").failure("any"), Some("no such log"));
         assert_eq!(known("aaaaaaaabb").failure("any"), None, "the same digits");
-        let shards: Vec<_> = fs::read_dir(folder.path().join("engine=1")).unwrap().collect();
+        let shards: Vec<_> =
+            fs::read_dir(folder.path().join(format!("engine={ENGINE}"))).unwrap().collect();
         let [Ok(shard)] = shards.as_slice() else { panic!("{shards:?}") };
         let whole = fs::read(shard.path()).unwrap();
         for length in [0, 1, whole.len() / 2, whole.len() - 1] {
