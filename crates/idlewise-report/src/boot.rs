@@ -283,6 +283,21 @@ impl BootReport {
                     .to_owned(),
             );
         }
+        let driver_waits = prospects(facts).iter().any(|(driver, prospect)| {
+            driver.as_str() == "intel_idle" && matches!(prospect, Prospect::Registers(_))
+        });
+        if is(facts.is_guest) && (is_mwait || driver_waits) {
+            let whose = match facts.kvm.map(|kvm| kvm.value.is_kvm) {
+                Some(true) => "KVM runs a guest's MWAIT as a no-op",
+                Some(false) => "A hypervisor may run a guest's MWAIT as a no-op",
+                None => "A hypervisor may run a guest's MWAIT as a no-op (KVM does)",
+            };
+            notes.push(format!(
+                "This is a guest. {whose}, so that an idle CPU spins, unless the host lets guests execute it \
+                 (QEMU: -overcommit cpu-pm=on). The host shows which: if a CPU of this idle guest keeps a core \
+                 busy, boot with idle=nomwait."
+            ));
+        }
         let monitor_bug = self.selection.verdicts[Branch::MonitorBug as usize];
         if matches!(monitor_bug, Verdict::Taken(_)) {
             notes.push(

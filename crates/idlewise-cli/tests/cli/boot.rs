@@ -168,6 +168,36 @@ Notes:
     );
 }
 
+/// KVM runs MWAIT as a no-op unless the host passes it through, which CPUID does not show.
+#[test]
+fn a_guest_that_is_given_mwait_is_warned_of_spinning() {
+    let folder = folder();
+    let bare = dump("ryzen-9-5950x");
+    let guest = bare.replace("ecx=0x7ed8320b", "ecx=0xfed8320b");
+    assert_ne!(guest, bare);
+    let kvm = format!(
+        "{guest}   0x40000000 0x00: eax=0x40000001 ebx=0x4b4d564b ecx=0x564b4d56 edx=0x0000004d\n\
+         \x20  0x40000001 0x00: eax=0x00000000 ebx=0x00000000 ecx=0x00000000 edx=0x00000000\n"
+    );
+    let notes = |text: &str, options: &[&str]| {
+        let path = folder.path().join("cpuid.txt");
+        fs::write(&path, text).unwrap();
+        let dump = ["lab", "boot", "--json", "--cpuid", path.to_str().unwrap()];
+        json(&[&dump[..], options].concat())["notes"].to_string()
+    };
+    assert!(!notes(&bare, &[]).contains("This is a guest"));
+    assert!(
+        notes(&guest, &[]).contains("as a no-op (KVM does), so that"),
+        "{}",
+        notes(&guest, &[])
+    );
+    let said = notes(&kvm, &[]);
+    assert!(said.contains("This is a guest. KVM runs a guest's MWAIT as a no-op"), "{said}");
+    // Then nothing waits by MWAIT.
+    let said = notes(&kvm, &["--cmdline", "idle=nomwait"]);
+    assert!(!said.contains("This is a guest"), "{said}");
+}
+
 #[test]
 fn a_captured_machine_has_its_own_command_line_kernel_and_driver() {
     let folder = folder();
