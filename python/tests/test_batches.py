@@ -132,7 +132,7 @@ def test_data_engines_say_what_collect_says(tmp_path: pathlib.Path) -> None:
     # pyarrow reads the store as a folder.
     dataset: Any = importlib.import_module("pyarrow.dataset")
     whole = dataset.dataset(tmp_path / "cells", partitioning="hive").to_table()
-    assert set(whole["engine"].to_pylist()) == {1} and len(whole) == 3 * 2 * 2 * (2 + 3 + 2 * 3)
+    assert set(whole["engine"].to_pylist()) == {2} and len(whole) == 3 * 2 * 2 * (2 + 3 + 2 * 3)
 
     # Polars, lazily.
     cells = pl.scan_parquet(tmp_path / "cells/engine=2/*.parquet").filter(pl.col("failure").is_null()).unique("cell")
