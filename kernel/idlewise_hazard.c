@@ -39,8 +39,9 @@
 #define SIZE_COUNT		4
 #define FIRST_BIN_SHIFT		9
 #define TAIL_NS			(1ULL << 26)
-/* Longer latencies and residencies of states, and longer gaps and distances of timers, are cut off. */
+/* Longer latencies and residencies of states are cut off, so that products fit. */
 #define TIME_MAX_NS		(1ULL << 30)
+/* Longer gaps and distances of timers are cut off. */
 #define LENGTH_MAX_NS		(1ULL << 33)
 /* The end of the last bin, beyond which a gap is a pause. */
 #define PAUSE_NS		(3ULL << 23)
@@ -322,7 +323,6 @@ static noinline void begin_belief(struct hazard *hazard, unsigned int size, unsi
  */
 static __always_inline void learn_pause(struct hazard *hazard, u64 survived_ns, bool is_event)
 {
-
 	if (survived_ns < PAUSE_NS) {
 		if (is_event)
 			hazard->pause_mass -= hazard->pause_mass >> PAUSE_MEMORY_SHIFT;

@@ -56,8 +56,9 @@
 //!
 //! Beliefs forget *pauses*, gaps beyond the last bin, within a hundred short gaps, and a pause of a second in C1 costs
 //! more than a thousand wrong decisions. So the share of pauses and their mean length are remembered apart, over some
-//! 256 gaps. Whoever stops the tick in a state sits out a pause in it, and that is priced. While the tick can still end
-//! the stay, at least one gap in 512 is taken for a pause that lasts until its timer.
+//! 256 gaps. Whoever stops the tick in a state sits out a pause in it, and that is priced. At least one gap in 512 is
+//! taken for a pause that lasts until its timer, whatever was seen: so no long train of short gaps leads to a shallow
+//! stay that only an event can end.
 //!
 //! All costs carry the same factor, the probability of having reached the gap's age. So nothing is divided by it,
 //! and a decision has neither a division nor floating point.
@@ -70,11 +71,11 @@
 //! - Where gaps come in two lengths on either side of a break-even at random, nobody can be right, and it pays
 //!   what the mean demands.
 //! - After a change it takes some twenty gaps of each size until the old gaps are forgotten.
-//! - A pause counts as one of at most 1.07 s.
+//! - A pause counts as one of at most 8.6 s.
 //! - An event within an exit latency before the timer passes for the timer's.
 //! - The exit latency that is taken off a stay is the table's worst case, so real gaps look shorter than they are.
-//! - With the tick stopped, nothing but an event or a timer ends a stay. If thousands of gaps were short until then, it
-//!   waits in a shallow state for however long that takes. menu and teo then take a deep one.
+//! - Where pauses never come, fear of them costs ticks, polls and, with the tick stopped, deep states for short gaps.
+//! - A tick's handler of more than an eighth of the gap's age passes for a task, and each tick of a pause for its end.
 //! - λ is what it is told. It does not know who waits.
 //!
 //! `kernel/idlewise_hazard.c` is the same algorithm for a kernel, and decides the same.
