@@ -181,7 +181,7 @@ class Runs:
 
 
 def _is_at(log: Log, path: str) -> bool:
-    """Whether it is the whole of what that path or URL was when the log was opened."""
+    """Whether the log is a whole one, and was opened from this path or URL."""
     if log.part is not None or log.is_bundled:
         return False
     try:

@@ -58,7 +58,7 @@ impl Machine {
     }
 
     fn port(&self, name: &str, gaps: &[IdleGap]) -> Tally {
-        self.play(resolve(name).unwrap().build(TICK_NS), gaps)
+        self.play(resolve(name).unwrap().build(self.setting.tick_period_ns), gaps)
     }
 
     /// What a tally cost above the oracle, in percent.

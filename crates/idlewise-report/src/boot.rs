@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use idlewise_machine::boot::driver::{Prospect, prospects};
+use idlewise_machine::boot::driver::{CpuidleDriver, Prospect, prospects};
 use idlewise_machine::boot::{
     BRANCHES, BootFacts, Branch, Fact, IdleParameter, IdleRoutine, Kernel, Selection, Source,
     Verdict, log_lines, select,
@@ -284,7 +284,7 @@ impl BootReport {
             );
         }
         let driver_waits = prospects(facts).iter().any(|(driver, prospect)| {
-            driver.as_str() == "intel_idle" && matches!(prospect, Prospect::Registers(_))
+            *driver == CpuidleDriver::IntelIdle && matches!(prospect, Prospect::Registers(_))
         });
         if is(facts.is_guest) && (is_mwait || driver_waits) {
             let whose = match facts.kvm.map(|kvm| kvm.value.is_kvm) {
