@@ -68,7 +68,11 @@
 #define POLL_MIN_NS		200
 #define RESUME_MAX_NS		20000ULL
 #define RESUME_SHARE_SHIFT	3
-#define TICK_WORK_NS		3000
+#define HANDLER_SPREAD_SHIFT	2
+#define HANDLER_RISE_SHIFT	2
+#define HANDLER_FALL_SHIFT	5
+#define HANDLER_MAX_NS		128000U
+#define TICK_WORK_NS		3000U
 #define UNKNOWN_REST_MIN_NS	1000ULL
 #define SHORT_WORD_COUNT	3
 #define SHORT_SHARE_SHIFT	4
@@ -95,7 +99,7 @@ struct state_cost {
 	u32 exit_latency_ns;
 	/* Entering and leaving, and the delay at the end. */
 	u64 once;
-	/* What it costs more if the tick is the end. */
+	/* What it costs more if the tick is the end, besides the handler. */
 	s64 tick;
 };
 
@@ -119,6 +123,8 @@ struct hazard {
 	/* The share of the gaps that are pauses, times 2^MASS_SHIFT, and their mean length. */
 	u32 pause_mass;
 	u64 pause_ns;
+	/* What the tick's handler is known to take. */
+	u32 handler_ns;
 	u32 asleep;
 	u32 lambda;
 	/* 0 until the states are priced. */
@@ -126,6 +132,8 @@ struct hazard {
 	u8 known_sizes;
 	u8 last_size;
 	bool is_open;
+	/* The tick ended the last stay. */
+	bool got_tick;
 };
 
 static DEFINE_PER_CPU(struct hazard, hazards);
@@ -236,7 +244,7 @@ static noinline void price(struct hazard *hazard, const struct cpuidle_driver *d
 			transition += (u64)(shallower - cost->power) * target_ns;
 		cost->exit_latency_ns = exit_latency_ns;
 		cost->once = transition + delay;
-		cost->tick = (s64)(ONE * (exit_latency_ns + TICK_WORK_NS)) - (s64)delay;
+		cost->tick = (s64)(ONE * exit_latency_ns) - (s64)delay;
 		shallower = cost->power;
 	}
 	hazard->state_count = driver->state_count;
@@ -475,7 +483,8 @@ static __always_inline u64 plan_sleep(const struct hazard *hazard, u32 allowed, 
 	unsigned int i;
 
 	if (ahead->has_tick)
-		rest = rest_cost(hazard, allowed, ahead->tick_mass, ahead->time - ahead->tick_time);
+		rest = rest_cost(hazard, allowed, ahead->tick_mass, ahead->time - ahead->tick_time) +
+		       ONE * hazard->handler_ns * ahead->tick_mass;
 	for (i = 0; i < hazard->state_count; i++) {
 		const struct state_cost *cost = &hazard->costs[i];
 		u64 once = cost->once * ahead->mass;
@@ -607,6 +616,25 @@ static u64 positive(s64 ns)
 	return ns < 0 ? 0 : min_t(u64, ns, LENGTH_MAX_NS);
 }
 
+/*
+ * Whether the gap goes on after so much time awake: no more than the tick's handler ran. What that
+ * is known to take is what seven of eight ticks took.
+ */
+static __always_inline bool goes_on(struct hazard *hazard, u64 passed_ns)
+{
+	u64 known_ns = hazard->handler_ns;
+	u64 longest_ns = max(RESUME_MAX_NS, hazard->age_ns);
+
+	if (hazard->got_tick && passed_ns <= longest_ns) {
+		u64 now_ns = clamp(passed_ns, known_ns - (known_ns >> HANDLER_FALL_SHIFT),
+				   known_ns + (known_ns >> HANDLER_RISE_SHIFT));
+
+		hazard->handler_ns = clamp_t(u64, now_ns, TICK_WORK_NS, HANDLER_MAX_NS);
+	}
+	return passed_ns <= max3(RESUME_MAX_NS, hazard->age_ns >> RESUME_SHARE_SHIFT,
+				 min(longest_ns, known_ns << HANDLER_SPREAD_SHIFT));
+}
+
 static int hazard_select(struct cpuidle_driver *driver, struct cpuidle_device *device, bool *stop_tick)
 {
 	struct hazard *hazard = this_cpu_ptr(&hazards);
@@ -622,7 +650,7 @@ static int hazard_select(struct cpuidle_driver *driver, struct cpuidle_device *d
 	if (hazard->is_open) {
 		u64 passed_ns = local_clock() - hazard->reflected_at_ns;
 
-		if (passed_ns <= max(RESUME_MAX_NS, hazard->age_ns >> RESUME_SHARE_SHIFT))
+		if (goes_on(hazard, passed_ns))
 			hazard->age_ns = min_t(u64, hazard->age_ns + passed_ns, LENGTH_MAX_NS);
 		else
 			/* A task ran. Nothing unannounced was seen until then. */
@@ -668,6 +696,7 @@ static void hazard_reflect(struct cpuidle_device *device, int index)
 	} else if (got_tick || hit_limit) {
 		hazard->age_ns = min_t(u64, hazard->age_ns + residency_ns, LENGTH_MAX_NS);
 		hazard->is_open = true;
+		hazard->got_tick = got_tick;
 	} else {
 		end_gap(hazard, gap_ns, gap_ns, true);
 	}
@@ -682,6 +711,7 @@ static int hazard_enable(struct cpuidle_driver *driver, struct cpuidle_device *d
 	hazard->known_sizes = 1;
 	hazard->pause_mass = 1U << (MASS_SHIFT - PAUSE_FIRST_SHARE_SHIFT);
 	hazard->pause_ns = LENGTH_MAX_NS;
+	hazard->handler_ns = TICK_WORK_NS;
 	for (size = 0; size < SIZE_COUNT; size++) {
 		for (i = 0; i < WORD_COUNT; i++)
 			hazard->beliefs[size].words[i] = PRIOR;

@@ -135,7 +135,7 @@ def test_data_engines_say_what_collect_says(tmp_path: pathlib.Path) -> None:
     assert set(whole["engine"].to_pylist()) == {2} and len(whole) == 3 * 2 * 2 * (2 + 3 + 2 * 3)
 
     # Polars, lazily.
-    cells = pl.scan_parquet(tmp_path / "cells/engine=2/*.parquet").filter(pl.col("failure").is_null()).unique("cell")
+    cells = pl.scan_parquet(tmp_path / "cells/engine=3/*.parquet").filter(pl.col("failure").is_null()).unique("cell")
     cost = pl.col("energy_uj") + pl.col("lambda") * pl.col("polling_mw") * pl.col("delay_sum_ns") / 1e6
     inputs = ["log_sha256", "machine_sha256", "hz", "tick_work_ns", "latency_limit_us"]
     oracle = cells.filter((pl.col("governor") == "oracle") & (pl.col("shape") == "default"))

@@ -75,7 +75,8 @@
 //! - An event within an exit latency before the timer passes for the timer's.
 //! - The exit latency that is taken off a stay is the table's worst case, so real gaps look shorter than they are.
 //! - Where pauses never come, fear of them costs ticks, polls and, with the tick stopped, deep states for short gaps.
-//! - A tick's handler of more than an eighth of the gap's age passes for a task, and each tick of a pause for its end.
+//! - A tick's handler that takes long passes for a task at the first ticks, and always beyond 512 us. A shorter task after
+//!   each tick passes for its handler.
 //! - λ is what it is told. It does not know who waits.
 //!
 //! `kernel/idlewise_hazard.c` is the same algorithm for a kernel, and decides the same.
@@ -101,7 +102,7 @@ use self::outlook::{MASS_SHIFT, Outlook};
 use self::pause::Pauses;
 use self::plan::{POLL_MAX_NS, Plan};
 pub use self::price::Lambda;
-use self::price::{LENGTH_MAX_NS, StateCost};
+use self::price::{LENGTH_MAX_NS, StateCost, TICK_WORK_NS};
 use crate::{Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, STATE_COUNT_MAX};
 
 /// What follows from a belief is worked out anew after so many gaps, and always while the belief is new.
@@ -109,9 +110,16 @@ const BEHIND_COUNT: u8 = 4;
 /// The shortest poll, because the loop looks at its clock only now and then.
 const POLL_MIN_NS: u64 = 200;
 /// A stay that the tick ended and the next decision belong to one gap if no more passed in between than this, or than
-/// this share of the gap's age. The tick's handler takes 2 to 4 us, and some tens in a virtual machine.
+/// this share of the gap's age, or, up to the gap's age, than so many times what the tick's handler is known to take. It
+/// takes 2 to 4 us, and some tens or hundreds in a virtual machine.
 const RESUME_MAX_NS: u64 = 20_000;
 const RESUME_SHARE_SHIFT: u32 = 3;
+const HANDLER_SPREAD_SHIFT: u32 = 2;
+/// What the handler is known to take is what seven of eight ticks took: it rises by a quarter with a longer one, and
+/// falls by a 32nd with a shorter one.
+const HANDLER_RISE_SHIFT: u32 = 2;
+const HANDLER_FALL_SHIFT: u32 = 5;
+const HANDLER_MAX_NS: u64 = 128_000;
 /// A gap is expected to be short if less than one in 2^[`SHORT_SHARE_SHIFT`] lasts beyond this many words, 25 us.
 const SHORT_WORD_COUNT: usize = 3;
 const SHORT_SHARE_SHIFT: u32 = 4;
@@ -168,6 +176,10 @@ pub struct Hazard {
     timer_left_ns: u64,
     reflected_at_ns: u64,
     pauses: Pauses,
+    /// What the tick's handler is known to take.
+    handler_ns: u32,
+    /// The tick ended the last stay.
+    got_tick: bool,
 }
 
 impl Hazard {
@@ -190,7 +202,24 @@ impl Hazard {
             timer_left_ns: 0,
             reflected_at_ns: 0,
             pauses: Pauses::NEW,
+            handler_ns: TICK_WORK_NS as u32,
+            got_tick: false,
         }
+    }
+
+    /// Whether the gap goes on after so much time awake: no more than the tick's handler ran.
+    #[inline(always)]
+    fn goes_on(&mut self, passed_ns: u64) -> bool {
+        let known_ns = u64::from(self.handler_ns);
+        let longest_ns = RESUME_MAX_NS.max(self.age_ns);
+        if self.got_tick && passed_ns <= longest_ns {
+            let shorter_ns = known_ns - (known_ns >> HANDLER_FALL_SHIFT);
+            let longer_ns = known_ns + (known_ns >> HANDLER_RISE_SHIFT);
+            let now_ns = passed_ns.clamp(shorter_ns, longer_ns);
+            self.handler_ns = now_ns.clamp(TICK_WORK_NS, HANDLER_MAX_NS) as u32;
+        }
+        let handler_max_ns = longest_ns.min(known_ns << HANDLER_SPREAD_SHIFT);
+        passed_ns <= RESUME_MAX_NS.max(self.age_ns >> RESUME_SHARE_SHIFT).max(handler_max_ns)
     }
 
     /// Whether a gap that begins now hardly ever lasts beyond 25 us, so that no timer matters.
@@ -286,7 +315,7 @@ impl Governor for Hazard {
         }
         if self.is_open {
             let passed_ns = context.now_ns.wrapping_sub(self.reflected_at_ns);
-            if passed_ns <= RESUME_MAX_NS.max(self.age_ns >> RESUME_SHARE_SHIFT) {
+            if self.goes_on(passed_ns) {
                 self.age_ns = (self.age_ns + passed_ns).min(LENGTH_MAX_NS);
             } else {
                 // A task ran. Nothing unannounced was seen until then.
@@ -333,6 +362,7 @@ impl Governor for Hazard {
         } else if outcome.got_tick || hit_limit {
             self.age_ns = (self.age_ns + residency_ns).min(LENGTH_MAX_NS);
             self.is_open = true;
+            self.got_tick = outcome.got_tick;
         } else {
             self.end_gap(gap_ns, gap_ns, true);
         }
@@ -344,6 +374,8 @@ impl Governor for Hazard {
         note(self.age_ns);
         note(self.pauses.mass.into());
         note(self.pauses.mean_ns);
+        note(self.handler_ns.into());
+        note(u64::from(self.got_tick));
         note(u64::from(self.known_sizes));
         note(u64::from(self.asleep));
         self.polls.iter().chain(&self.behind).for_each(|&number| note(number.into()));
@@ -402,6 +434,38 @@ mod tests {
         governor.reflect(&outcome, &mut device);
         *now_ns += 50_000;
         decision
+    }
+
+    /// The age of a gap after these times awake at ticks 1 ms apart.
+    fn age_after_ticks(awake_ns: impl Iterator<Item = u64>) -> u64 {
+        let states = spr();
+        let timers = SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: 1_000_000 };
+        let mut context = Context::new(&states, timers);
+        let (mut governor, mut device) = (Hazard::new(Lambda::QUARTER), Device::default());
+        for ns in awake_ns {
+            let entered = governor.select(&context, &mut device).state;
+            device.last_residency_ns = 1_000_000;
+            context.now_ns += 1_000_000;
+            let outcome =
+                Outcome { entered, is_overruled: false, got_tick: true, now_ns: context.now_ns };
+            governor.reflect(&outcome, &mut device);
+            context.now_ns += ns;
+        }
+        governor.age_ns
+    }
+
+    /// A pause goes on over ticks whose handler takes long, always or now and then. Longer tasks end it.
+    #[test]
+    fn the_handler_of_the_tick_is_no_task() {
+        for us in [3, 25, 150, 400] {
+            let steady = age_after_ticks((0..40).map(|_| us * 1_000));
+            assert!(steady > 20_000_000, "{us} us: {steady}");
+            let varying =
+                age_after_ticks((0..80).map(|tick| if tick % 2 == 0 { us * 1_000 } else { 3_000 }));
+            assert!(varying > 20_000_000, "{us} us: {varying}");
+        }
+        assert_eq!(age_after_ticks((0..40).map(|_| 1_500_000)), 1_000_000);
+        assert_eq!(age_after_ticks((0..40).map(|tick| [3_000, 900_000][tick % 2])), 2_003_000);
     }
 
     fn timer(ns: i64) -> SleepLength {

@@ -81,7 +81,8 @@ impl Hazard {
     #[inline(always)]
     fn plan_sleep(&self, allowed: u32, ahead: Ahead) -> u64 {
         let tick = ahead.tick.map(|(mass, time)| {
-            (mass as i64, time, self.rest_cost(allowed, mass, ahead.time - time))
+            let work = ONE * u64::from(self.handler_ns) * mass;
+            (mass as i64, time, self.rest_cost(allowed, mass, ahead.time - time) + work)
         });
         let deepest = (u32::BITS - 1 - allowed.leading_zeros()) as usize % STATE_COUNT_MAX;
         let least_power = u64::from(self.costs[deepest].power);

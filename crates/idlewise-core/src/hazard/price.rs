@@ -10,7 +10,7 @@ pub(super) const LENGTH_MAX_NS: u64 = 1 << 33;
 pub(super) const LAMBDA_MAX: u32 = 16;
 /// The power of polling, and a λ of 1: 10 fractional bits.
 pub(super) const ONE: u64 = 1 << 10;
-/// What a tick costs at running power besides the exit latency. Assumed, as in the replay.
+/// What a tick costs at running power besides the exit latency, at least. Assumed, as in the replay.
 pub(super) const TICK_WORK_NS: u64 = 3_000;
 
 /// The assumed power of a state by its target residency in nanoseconds, in shares of [`ONE`]. In between, the
@@ -46,7 +46,7 @@ pub(super) struct StateCost {
     pub(super) exit_latency_ns: u32,
     /// Entering and leaving, and the delay at the end.
     pub(super) once: u64,
-    /// What it costs more if the tick is the end, which delays nobody, but has to be handled.
+    /// What it costs more if the tick is the end, besides the handler: the exit is awake, and delays nobody.
     pub(super) tick: i64,
 }
 
@@ -76,7 +76,7 @@ impl StateCost {
                 power,
                 exit_latency_ns: exit_latency_ns as u32,
                 once: transition + delay,
-                tick: (ONE * (exit_latency_ns + TICK_WORK_NS)) as i64 - delay as i64,
+                tick: (ONE * exit_latency_ns) as i64 - delay as i64,
             };
             shallower = *cost;
         }

@@ -1,7 +1,7 @@
 //! Results in a folder or in a bucket, as Parquet files of some thousand cells, which data platforms read as they are:
 //!
 //! ```text
-//! STORE/engine=2/LOW-HIGH-SUM.parquet
+//! STORE/engine=3/LOW-HIGH-SUM.parquet
 //! ```
 //!
 //! `engine` is the version of what computes results. LOW and HIGH are the first eight digits of the lowest and the highest
