@@ -1,7 +1,9 @@
 //! `idlewise lab sweep`: a manifest's cells, each computed once.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -434,6 +436,38 @@ fn parts_take_the_logs_from_a_table() {
     // The recording is now the new log's.
     let (status, document) = place.sweep(&["plan", "-o", table]);
     assert_eq!((status, &document["log_count"]), (Some(0), &2.into()), "{document:#}");
+}
+
+/// Names that differ only in bytes that are not UTF-8 are different logs, and so is one that looks like the encoding.
+#[test]
+fn a_table_has_logs_whose_names_are_not_utf_8() {
+    let place = Place::new("logs = [\"logs/\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");
+    fs::create_dir(place.path("logs")).unwrap();
+    for (log, name) in [
+        ("a-idle", &b"x\xff %41.parquet"[..]),
+        ("b-redis", b"x\xfe %41.parquet"),
+        ("s-softirq500", b"x%FF%20%2541.parquet"),
+    ] {
+        let to = place.path("logs").join(OsStr::from_bytes(name));
+        fs::copy(root().join(format!("traces/{log}.parquet")), to).unwrap();
+    }
+    let table = place.path("table.parquet");
+    let table = table.to_str().unwrap();
+    let (status, document) = place.sweep(&["plan", "-o", table]);
+    assert_eq!((status, &document["log_count"]), (Some(0), &3.into()), "{document:#}");
+    let rows = idlewise_report::logs::of_file(fs::read(table).unwrap()).unwrap();
+    let mut urls: Vec<String> = rows.into_iter().filter_map(|row| row.url).collect();
+    urls.sort();
+    let logs = place.path("logs");
+    let logs = logs.to_str().unwrap();
+    let expected = [
+        format!("{logs}/x%FF%20%2541.parquet"),
+        format!("file://{logs}/x%FE%20%2541.parquet"),
+        format!("file://{logs}/x%FF%20%2541.parquet"),
+    ];
+    assert_eq!(urls, expected);
+    assert_eq!(place.counts(&["--logs", table]), [0, 3 * 4, 0]);
+    assert_eq!(place.counts(&[]), [3 * 4, 0, 0]);
 }
 
 fn store_of(place: &Place) -> String {

@@ -2,8 +2,10 @@
 //! table, so that nobody else has to look for them.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -33,6 +35,8 @@ use crate::unpack::{Unpacking, first_bytes};
 const REQUEST_COUNT: usize = 32;
 /// A table of as many logs as anybody has.
 const TABLE_BYTE_COUNT_MAX: u64 = 4 << 30;
+/// In a table, a path that is not UTF-8 is a URL of this kind.
+const FILE_URL: &str = "file://";
 
 /// List the logs once, with their hashes, for all who compute parts
 ///
@@ -345,18 +349,41 @@ pub fn read_table(path: &Path) -> Result<Vec<PlannedLog>> {
             .ok_or_else(|| row.failure.unwrap_or_else(|| "it has no hash".to_owned())),
         about: row.about,
         name: row.name,
-        path: row.url.map(PathBuf::from),
+        path: row.url.as_deref().map(path_of),
     };
     Ok(rows.into_iter().map(log).collect())
+}
+
+/// A path as a table has it: itself, or a URL if it is not UTF-8.
+fn text_of(path: &Path) -> String {
+    if let Some(text) = path.to_str() {
+        return text.to_owned();
+    }
+    let encoded = |&byte: &u8| match byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    FILE_URL.to_owned() + &path.as_os_str().as_bytes().iter().map(encoded).collect::<String>()
+}
+
+/// The path or the URL that [`text_of`] made a text of.
+fn path_of(text: &str) -> PathBuf {
+    let Some(encoded) = text.strip_prefix(FILE_URL) else { return PathBuf::from(text) };
+    let mut parts = encoded.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let byte = part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.unwrap_or(b'%'));
+        bytes.extend(part.bytes().skip(if byte.is_some() { 2 } else { 0 }));
+    }
+    PathBuf::from(OsString::from_vec(bytes))
 }
 
 fn row(log: &PlannedLog) -> Result<LogRow> {
     // The table may be read in another folder.
     let absolute = |path: &PathBuf| match url_of(path) {
         Some(url) => Ok(url.to_owned()),
-        None => std::path::absolute(path)
-            .map(|path| path.to_string_lossy().into_owned())
-            .map_err(cannot_read(path)),
+        None => std::path::absolute(path).map(|path| text_of(&path)).map_err(cannot_read(path)),
     };
     Ok(LogRow {
         name: log.name.clone(),
