@@ -470,6 +470,44 @@ fn a_table_has_logs_whose_names_are_not_utf_8() {
     assert_eq!(place.counts(&[]), [3 * 4, 0, 0]);
 }
 
+/// Also in a pattern. What is called otherwise may lie beside logs, and nothing is said.
+#[test]
+fn what_is_called_like_a_log_and_is_none_is_said() {
+    let place = Place::new("");
+    fs::create_dir_all(place.path("logs/folder.parquet")).unwrap();
+    fs::create_dir(place.path("logs/notes")).unwrap();
+    let log = |name: &str| place.path("logs").join(name);
+    for (trace, name) in [("a-idle", "a.parquet"), ("b-redis", "UPPER.PARQUET")] {
+        fs::copy(root().join(format!("traces/{trace}.parquet")), log(name)).unwrap();
+    }
+    fs::write(log("README.txt"), "notes").unwrap();
+    std::os::unix::fs::symlink("nowhere", log("broken.parquet")).unwrap();
+    std::os::unix::fs::symlink("nowhere", log("README")).unwrap();
+    assert!(Command::new("mkfifo").arg(log("pipe.dat")).status().unwrap().success());
+    let table = place.path("table.parquet");
+    for logs in ["logs/", "logs/[!R]*"] {
+        let text = format!("logs = {logs:?}\nmachines = \"spr\"\ngovernors = \"menu\"\n");
+        place.write(&text);
+        for command in [&["plan", "-o", table.to_str().unwrap()][..], &["status"]] {
+            let output = place.run(command);
+            let said = String::from_utf8(output.stderr).unwrap();
+            for line in [
+                "broken.parquet is left out, because it is a link to nothing\n",
+                "folder.parquet is left out, because it is a folder, not a file\n",
+                "pipe.dat is left out, because it is a pipe, not a file\n",
+            ] {
+                assert!(said.contains(line), "{logs}, {command:?}: {said}");
+            }
+            assert_eq!(said.lines().count(), 3, "{said}");
+        }
+        assert_eq!(place.sweep(&["plan", "-o", table.to_str().unwrap()]).1["log_count"], 2);
+    }
+    // The table is no log by this name either.
+    fs::rename(table, log("TABLE.PARQUET")).unwrap();
+    let said = String::from_utf8(place.run(&["status"]).stderr).unwrap();
+    assert!(said.contains("TABLE.PARQUET is left out, because it is no idle log"), "{said}");
+}
+
 fn store_of(place: &Place) -> String {
     place.path("cells").to_str().unwrap().to_owned()
 }

@@ -230,7 +230,8 @@ fn without_results(found: &[FoundLog], store: &Path) -> Vec<PathBuf> {
         if place(&log.path).starts_with(&store) {
             return false;
         }
-        let is_parquet = log.path.extension().is_some_and(|ending| ending == "parquet");
+        let is_parquet =
+            log.path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"));
         let is_other = is_parquet
             && url_of(&log.path).is_none()
             && matches!(

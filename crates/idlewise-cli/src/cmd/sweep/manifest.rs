@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::fs;
+use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use idlewise_lab::target::Conditions;
 use idlewise_plugin::GovernorSource;
 use idlewise_sim::contest::{Price, Shape};
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, TICK_WORK_MAX_NS};
-use idlewise_trace::read_small_text_of;
+use idlewise_trace::{open_regular, read_small_text_of};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -21,7 +22,7 @@ use crate::bundled;
 use crate::error::{Failure, Result, did_you_mean};
 use crate::governor_arguments::{GovernorArguments, NamedFile};
 use crate::input::read_text_at_most;
-use crate::screen;
+use crate::screen::{self, say};
 use crate::storage::{self, Remote, Storage, url_of};
 
 /// The largest manifest. Parsed it takes up to a hundred times its size, if it has nothing but tiny tables.
@@ -433,7 +434,7 @@ fn logs(names: &[String], folder: &Path) -> Result<Vec<FoundLog>, String> {
             let entries = fs::read_dir(&path).map_err(|error| format!("logs: {name}: {error}"))?;
             let before = found.len();
             let paths = entries.flatten().map(|entry| entry.path());
-            found.extend(paths.filter(|path| is_log(path)).map(searched));
+            found.extend(paths.filter(|path| is_log(path) && is_file(path)).map(searched));
             if found.len() == before {
                 return Err(format!("logs: {name}: no logs or recordings in this folder"));
             }
@@ -443,7 +444,7 @@ fn logs(names: &[String], folder: &Path) -> Result<Vec<FoundLog>, String> {
             let paths = glob::glob(&pattern.to_string_lossy())
                 .map_err(|error| format!("logs: {name}: {error}"))?;
             let before = found.len();
-            found.extend(paths.flatten().filter(|path| path.is_file()).map(searched));
+            found.extend(paths.flatten().filter(|path| is_file(path)).map(searched));
             if found.len() == before {
                 return Err(format!("logs: {name}: no such files"));
             }
@@ -460,11 +461,31 @@ fn logs(names: &[String], folder: &Path) -> Result<Vec<FoundLog>, String> {
     Ok(found)
 }
 
+/// Whether it is called like a log or a recording.
 fn is_log(path: &Path) -> bool {
-    path.is_file() && is_log_name(&path.file_name().unwrap_or_default().to_string_lossy())
+    is_log_name(&path.file_name().unwrap_or_default().to_string_lossy())
+}
+
+/// Whether it is a file. Says what else is called like a log.
+fn is_file(path: &Path) -> bool {
+    let found = fs::metadata(path);
+    let is_file = found.as_ref().is_ok_and(fs::Metadata::is_file);
+    if !is_file && is_log(path) {
+        let why = match found.and_then(|_| open_regular(path)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                "it is a link to nothing".to_owned()
+            }
+            Err(error) => error.to_string(),
+            // It has become one.
+            Ok(_) => return true,
+        };
+        say(format_args!("idlewise: {} is left out, because {why}", screen::name(path)));
+    }
+    is_file
 }
 
 fn is_log_name(name: &str) -> bool {
+    let name = &name.to_ascii_lowercase()[..];
     let plain = PACKED_ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
     // A log packs its columns itself.
     let is_packed_log = plain.is_some_and(|plain| plain.ends_with(LOG_ENDINGS[0]));
