@@ -10,6 +10,7 @@ from typing import Any
 
 from ._arguments import Path, path_of
 from ._command import NEGATIVE, failed, ran
+from ._native import IdlewiseError
 
 # How a program in Rust ends that finds a fault in itself.
 _PANICKED = 101
@@ -27,8 +28,8 @@ def replay_batch(logs: Any, manifest: Path) -> Any:
     Args:
         logs: Rows of the table that `idlewise lab sweep plan` makes: a table or a record batch of pyarrow, or what
             pyarrow.table() takes.
-        manifest: The sweep's manifest (TOML): a path or a URL, or its text, if there is a line break in it. Its `logs` and
-            `store` are not used.
+        manifest: The sweep's manifest (TOML): a path or a URL, or its text, if there is a line break in it. Paths in a
+            text must be absolute. Its `logs` and `store` are not used.
 
     Returns:
         A table of pyarrow with a row for each cell (docs/columns.md, a shard of cells). Counts are int64. A cell that could
@@ -82,7 +83,9 @@ def _swept(folder: pathlib.Path, manifest: str, *options: Path) -> tuple[subproc
     parquet: Any = importlib.import_module("pyarrow.parquet")
     done = ran("lab", "sweep", "--json", "--jobs", "1", "--store", folder / "cells", *options, "--", manifest)
     if done.returncode not in (0, NEGATIVE, _PANICKED) and done.returncode >= 0:
-        raise failed(done)
+        # The files of this folder are what was given.
+        said = str(failed(done)).replace(f"{folder}/sweep.toml", "manifest").replace(f"{folder}/", "")
+        raise IdlewiseError(said)
     # Each file's own columns, without what folders' names say. Spark has no numbers without a sign.
     types = {pa.uint64(): pa.int64(), pa.large_string(): pa.string()}
 

@@ -63,10 +63,25 @@ def test_what_cannot_be_read_is_a_failed_row(tmp_path: pathlib.Path) -> None:
     for part in ("broken.parquet", "changes.parquet: it has changed since it was hashed", "none.parquet: No such file"):
         assert len([reason for reason in failed if part in reason]) == 1, (part, failed)
     assert len(failed) == 3
-    with pytest.raises(idlewise.IdlewiseError, match="unknown key 'machine'"):
+    # The message says which line of the text, and nothing of the file that it was kept in.
+    with pytest.raises(idlewise.IdlewiseError, match="^manifest:1: unknown key 'machine'"):
         idlewise.replay_batch(logs, 'machine = "spr"\n')
+    with pytest.raises(idlewise.IdlewiseError, match=r"^(?!.*idlewise-).*none\.toml"):
+        idlewise.replay_batch(logs, 'machines = "./none.toml"\n')
     with pytest.raises(ValueError, match="no column 'url'"):
         idlewise.replay_batch(pa.table({"log": ["a"], "log_sha256": ["0"]}), SWEEP)
+
+
+def test_a_wrong_row_of_a_batch_fails_alone(tmp_path: pathlib.Path) -> None:
+    rows = planned(tmp_path, *LOGS).to_pylist()
+    rows[0]["url"] = ""
+    rows[1]["log_sha256"] = "0123"
+    cells = idlewise.replay_batch(pa.Table.from_pylist(rows), SWEEP).to_pylist()
+    assert len([row for row in cells if row["failure"] is None]) == 2 * (2 + 3 + 2 * 3)
+    assert {row["log_sha256"]: row["failure"] for row in cells if row["failure"] is not None} == {
+        rows[0]["log_sha256"]: "a-idle, row 1 of the table of logs: url is empty",
+        "0123": "b-redis, row 2 of the table of logs: log_sha256 is not a SHA-256, which has 64 digits from 0 to 9 and a to f",
+    }
 
 
 def test_a_log_that_ends_the_process_fails_alone(tmp_path: pathlib.Path) -> None:

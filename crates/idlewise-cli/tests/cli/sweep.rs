@@ -508,6 +508,37 @@ fn what_is_called_like_a_log_and_is_none_is_said() {
     assert!(said.contains("TABLE.PARQUET is left out, because it is no idle log"), "{said}");
 }
 
+/// A row without a file or a hash fails alone, and so does a log without content.
+#[test]
+fn a_wrong_row_of_a_table_is_named() {
+    let place = Place::new(
+        "logs = [\"LOGS/a-idle.parquet\", \"LOGS/b-redis.parquet\", \"LOGS/s-softirq500.parquet\", \"empty.parquet\"]\n\
+         machines = [\"spr\"]\ngovernors = [\"menu\"]\n",
+    );
+    fs::write(place.path("empty.parquet"), "").unwrap();
+    let table = place.path("table.parquet");
+    let table = table.to_str().unwrap();
+    place.sweep(&["plan", "-o", table]);
+    let mut rows = idlewise_report::logs::of_file(fs::read(table).unwrap()).unwrap();
+    assert_eq!(
+        rows.iter().map(|row| &row.name[..]).collect::<Vec<_>>()[..2],
+        ["a-idle", "b-redis"]
+    );
+    rows[0].url = Some(String::new());
+    rows[1].sha256 = rows[1].sha256.as_ref().map(|sha256| sha256[1..].to_owned());
+    fs::write(table, idlewise_report::logs::to_file(&rows)).unwrap();
+    let (status, document) = place.sweep(&["--logs", table]);
+    assert_eq!((status, counts(&document)), (Some(1), [0, 4, 3 * 4]), "{document:#}");
+    let reasons = document["failures"].to_string();
+    for part in [
+        "a-idle, row 1 of the table of logs: url is empty",
+        "b-redis, row 2 of the table of logs: log_sha256 is not a SHA-256, which has 64 digits from 0 to 9 and a to f",
+        "empty.parquet: the file is empty",
+    ] {
+        assert!(reasons.contains(part), "{part}: {reasons}");
+    }
+}
+
 fn store_of(place: &Place) -> String {
     place.path("cells").to_str().unwrap().to_owned()
 }
@@ -802,7 +833,14 @@ fn a_wrong_manifest_is_refused_with_its_line() {
         assert!(!place.path("cells").exists());
     }
     let place = Place::new(TWO_LOGS);
-    assert_eq!(place.run(&["--shard", "3/2"]).status.code(), Some(2));
+    for shard in ["3/2", "x"] {
+        let output = place.run(&["--shard", shard]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        let expected =
+            format!("idlewise: --shard: '{shard}' is not I/N with I from 1 to N, such as 1/16\n");
+        assert_eq!(message, expected);
+    }
 }
 
 /// CI's tests have buckets, so `storage` has a test of the message, too.

@@ -176,6 +176,9 @@ fn content(path: &Path) -> Result<Content> {
     };
     let sha256 = sum_of(&file).map_err(&fail)?;
     let byte_count = file.stream_position().map_err(&fail)?;
+    if byte_count == 0 {
+        return Err(LogError::Empty { path: path.to_owned() }.into());
+    }
     file.rewind().map_err(&fail)?;
     Ok(Content { sha256, file, byte_count, identity, version })
 }
@@ -344,15 +347,28 @@ pub fn read_table(path: &Path) -> Result<Vec<PlannedLog>> {
             "{name}: not a table of logs, which `idlewise lab sweep plan` makes: {text}"
         )),
     })?;
-    let log = |row: LogRow| PlannedLog {
-        sha256: row
-            .sha256
-            .ok_or_else(|| row.failure.unwrap_or_else(|| "it has no hash".to_owned())),
-        about: row.about,
-        name: row.name,
-        path: row.url.as_deref().map(path_of),
+    let log = |(index, row): (usize, LogRow)| {
+        let fault = |what| {
+            let name = shown_in_line(&row.name);
+            Err(format!("{name}, row {} of the table of logs: {what}", index + 1))
+        };
+        let sha256 = match row.sha256 {
+            _ if row.url.as_deref() == Some("") => fault("url is empty"),
+            Some(sha256) if !is_sha256(&sha256) => {
+                fault("log_sha256 is not a SHA-256, which has 64 digits from 0 to 9 and a to f")
+            }
+            Some(sha256) => Ok(sha256),
+            None => Err(row.failure.unwrap_or_else(|| "it has no hash".to_owned())),
+        };
+        let path = row.url.as_deref().map(path_of);
+        PlannedLog { sha256, about: row.about, name: row.name, path }
     };
-    Ok(rows.into_iter().map(log).collect())
+    Ok(rows.into_iter().enumerate().map(log).collect())
+}
+
+/// Whether it is a hash as we write it.
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// A path as a table has it: itself, or a URL if it is not UTF-8.

@@ -38,8 +38,8 @@ pub struct Run {
     common: Common,
 
     /// Compute part I of N only, such as 1/16; together the parts are the whole
-    #[arg(long, value_name = "I/N", value_parser = parse_shard, default_value = "1/1")]
-    shard: Shard,
+    #[arg(long, value_name = "I/N", default_value = "1/1")]
+    shard: String,
 
     /// How many units are computed at once [default: one for each CPU]
     #[arg(long, value_name = "N")]
@@ -58,13 +58,15 @@ struct Shard {
     count: usize,
 }
 
-fn parse_shard(text: &str) -> Result<Shard, String> {
+fn parse_shard(text: &str) -> Result<Shard> {
     let numbers = text.split_once('/').and_then(|(index, count)| {
         Some((index.parse::<usize>().ok()?, count.parse::<usize>().ok()?))
     });
     match numbers {
         Some((index @ 1.., count)) if index <= count => Ok(Shard { index: index - 1, count }),
-        _ => Err("expected I/N with I from 1 to N, such as 1/16".to_owned()),
+        _ => Err(Failure::new(format_args!(
+            "--shard: '{text}' is not I/N with I from 1 to N, such as 1/16"
+        ))),
     }
 }
 
@@ -120,10 +122,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Run {
     /// Computes what is missing, and says what was done.
     pub fn run(self) -> Result<ExitCode> {
+        let shard = parse_shard(&self.shard)?;
         let plan = self.common.plan()?;
         plan.store.create()?;
         let of_log = plan.cells();
-        let units = self.units(&plan, of_log.cells.len());
+        let units = Self::units(&plan, shard, of_log.cells.len());
         let cell_count: usize = units.iter().map(|unit| unit.cells.len()).sum();
         let wish = self.jobs.or_else(|| thread::available_parallelism().ok());
         let job_count = wish.map_or(1, NonZeroUsize::get).min(units.len()).max(1);
@@ -159,16 +162,15 @@ impl Run {
     }
 
     /// This part's units. Which cells are there does not matter, so parts never overlap.
-    fn units(&self, plan: &Plan, cell_count: usize) -> Vec<Unit> {
+    fn units(plan: &Plan, shard: Shard, cell_count: usize) -> Vec<Unit> {
         let of_log = |log| {
             let starts = (0..cell_count).step_by(LANE_COUNT_MAX);
             starts
                 .map(move |from| Unit { log, cells: from..(from + LANE_COUNT_MAX).min(cell_count) })
         };
         let count = plan.unit_count(cell_count);
-        let from =
-            |index: usize| (count as u128 * index as u128 / self.shard.count as u128) as usize;
-        let part = from(self.shard.index)..from(self.shard.index + 1);
+        let from = |index: usize| (count as u128 * index as u128 / shard.count as u128) as usize;
+        let part = from(shard.index)..from(shard.index + 1);
         let all = (0..plan.logs.len()).flat_map(of_log);
         all.skip(part.start).take(part.len()).collect()
     }
@@ -468,7 +470,7 @@ mod tests {
 
     #[test]
     fn a_shard_is_one_of_several() {
-        assert_eq!(parse_shard("3/16"), Ok(Shard { index: 2, count: 16 }));
+        assert_eq!(parse_shard("3/16").unwrap(), Shard { index: 2, count: 16 });
         for wrong in ["0/4", "5/4", "1", "a/b", "-1/4", ""] {
             assert!(parse_shard(wrong).is_err(), "{wrong}");
         }
