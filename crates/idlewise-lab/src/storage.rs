@@ -4,11 +4,11 @@
 //! Names are relative to the storage and have slashes.
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use idlewise_report::shown_in_line;
-use idlewise_trace::{OutputFile, OutputOptions, open_regular};
+use idlewise_trace::{OutputFile, OutputOptions, open_regular, read_small_file_of};
 
 use crate::error::{Failure, Result};
 use crate::progress::say;
@@ -33,11 +33,10 @@ pub trait Storage: Send + Sync {
     /// Fails if it cannot be read.
     fn folders(&self, folder: &str) -> Result<Vec<String>>;
 
-    /// Reads files; `None` for those that are not there. One that has more bytes than allowed is read as empty, which
-    /// no file of a sweep is. What is not a file is said, and `None` too.
+    /// Reads files; `None` for those that are not there. What is not a file is said, and `None` too.
     ///
     /// # Errors
-    /// Fails if one of them is there and cannot be read.
+    /// Fails if one of them is there and cannot be read, or has more bytes than allowed.
     fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>>;
 
     /// Writes files. Each gets its name when it is complete, and replaces one that has it.
@@ -110,12 +109,13 @@ impl Storage for Folder {
                 }
                 Err(error) => return Err(fail(&path)(error)),
             };
-            let mut bytes = Vec::new();
-            file.take(byte_count_max + 1).read_to_end(&mut bytes).map_err(fail(&path))?;
-            if bytes.len() as u64 > byte_count_max {
-                bytes.clear();
+            match read_small_file_of(file, byte_count_max) {
+                Ok(bytes) => Ok(Some(bytes)),
+                Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                    Err(fail(&path)(error).with("move it away"))
+                }
+                Err(error) => Err(fail(&path)(error)),
             }
-            Ok(Some(bytes))
         };
         names.iter().map(read).collect()
     }

@@ -311,12 +311,17 @@ impl Storage for Remote {
             let object = async {
                 let found = self.store.get(&self.below(&name)).await?;
                 match found.meta.size > byte_count_max {
-                    true => Ok(Vec::new()),
-                    false => found.bytes().await.map(|bytes| bytes.to_vec()),
+                    true => Ok(None),
+                    false => found.bytes().await.map(|bytes| Some(bytes.to_vec())),
                 }
             };
             match object.await {
-                Ok(bytes) => Ok(Some(bytes)),
+                Ok(Some(bytes)) => Ok(Some(bytes)),
+                Ok(None) => Err(Failure::new(format_args!(
+                    "{}: it has more than {} MiB, which no such file has; move it away",
+                    self.url_below(&name),
+                    byte_count_max >> 20
+                ))),
                 Err(error) if is_absent(&error) => Ok(None),
                 Err(error) => Err(self.fail("read", &name)(error)),
             }

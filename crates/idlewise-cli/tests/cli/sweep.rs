@@ -697,6 +697,38 @@ fn damaged_and_old_files_are_recognised() {
     assert_eq!(place.counts(&["status"]), [16, 0, 0]);
 }
 
+/// Somebody else's table may have got the name of a file of cells. It is not ours to remove.
+#[test]
+fn a_table_of_others_with_the_name_of_a_file_of_cells_is_kept() {
+    let place = Place::new(TWO_LOGS);
+    place.text(&[]);
+    let [shard] = &shards_of(&place.path("cells"))[..] else { panic!("one file") };
+    let name = shard.file_name().unwrap().to_str().unwrap();
+    let whole = fs::read(shard).unwrap();
+    let foreign = fs::read(root().join("traces/a-idle.parquet")).unwrap();
+    let is_refused = || {
+        for command in [&[][..], &["status"], &["collect"]] {
+            let output = place.run(command);
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+            assert!(said.contains(name) && said.contains("move it away"), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+    };
+    fs::write(shard, &foreign).unwrap();
+    is_refused();
+    assert_eq!(fs::read(shard).unwrap(), foreign);
+    // One that is larger than any of ours is not even read.
+    let byte_count = (1 << 28) + 1;
+    fs::File::create(shard).unwrap().set_len(byte_count).unwrap();
+    is_refused();
+    assert_eq!(fs::metadata(shard).unwrap().len(), byte_count);
+    // What is damaged is nobody's.
+    fs::write(shard, &foreign[..foreign.len() / 2]).unwrap();
+    assert_eq!(place.counts(&[]), [0, 16, 0]);
+    assert_eq!(fs::read(shard).unwrap(), whole);
+}
+
 /// A limit on the sizes of files is an error like a full disk.
 #[test]
 fn a_full_disk_leaves_no_half_cell() {

@@ -13,12 +13,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use idlewise_report::cell::{KeptCell, Outcome, Shard, to_shard};
+use idlewise_report::cell::{KeptCell, Outcome, Shard, is_other_table, to_shard};
 use idlewise_sim::contest::{CellInputs, CellResult};
 
 use super::ENGINE;
 use crate::bundle::Sums;
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::progress::say;
 use crate::storage::{Listed, Storage};
 
@@ -251,6 +251,9 @@ impl CellStore {
     }
 
     /// Reads a shard; `None` if it is damaged or gone. One that is damaged is removed.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read, or is somebody else's table, which is not ours to remove.
     fn read(&self, shard: &ShardName) -> Result<Option<Arc<IndexedShard>>> {
         let is_it = |(name, _): &(String, _)| *name == shard.name;
         {
@@ -267,7 +270,15 @@ impl CellStore {
         let content =
             self.storage.read(std::slice::from_ref(&path), SHARD_BYTE_COUNT_MAX)?.pop().flatten();
         let was_there = content.is_some();
-        let content = content.filter(|content| shard.is_intact(content));
+        let content = match content {
+            Some(content) if shard.is_intact(&content) => Some(content),
+            Some(content) if is_other_table(&content) => {
+                return Err(Failure::new(format_args!(
+                    "{path}: it has the name of a file of cells, but is a Parquet file of something else; move it away"
+                )));
+            }
+            _ => None,
+        };
         let indexed = content.and_then(IndexedShard::of).map(Arc::new);
         let mut found = lock(&self.found);
         match &indexed {
