@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -18,7 +18,9 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::path::{Path as ObjectPath, PathPart};
-use object_store::{ClientConfigKey, Error, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
+use object_store::{
+    BackoffConfig, ClientConfigKey, Error, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
+};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Listed, Storage};
@@ -31,12 +33,16 @@ const IN_FLIGHT_COUNT: usize = 32;
 /// says otherwise. Requests are not signed again, so it has to be less than five minutes.
 const RETRY_S: u64 = 180;
 const RETRY_VARIABLE: &str = "IDLEWISE_RETRY_S";
-/// How long a server may be silent in the middle of a request.
-const SILENCE: &str = "30 seconds";
+/// How long a server may be silent in the middle of a request, unless it is given up sooner.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How long a connection may take, likewise.
+const CONNECT: Duration = Duration::from_secs(5);
 /// How long a whole request may take: the transfer of a log.
 const REQUEST: &str = "1 day";
 /// How long a server may not answer before we say that we are waiting for it.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long we do not say it again, whichever request waits.
+const SAID_AGE: Duration = Duration::from_secs(10);
 
 /// What the environment has to say for a scheme.
 struct Service {
@@ -251,10 +257,10 @@ impl Remote {
     pub fn download(&self, to: &mut File) -> Result<Option<String>> {
         let fail = self.fail("read", "");
         runtime()?.block_on(async {
-            let found = self.store.get(&self.path).await.map_err(&fail)?;
+            let found = self.patiently(self.store.get(&self.path)).await.map_err(&fail)?;
             let version = self.version_of(&found.meta);
             let mut stream = found.into_stream();
-            while let Some(bytes) = stream.try_next().await.map_err(&fail)? {
+            while let Some(bytes) = self.patiently(stream.try_next()).await.map_err(&fail)? {
                 to.write_all(&bytes).map_err(|error| {
                     Failure::new(format_args!(
                         "cannot keep {} in {}: {error}; set TMPDIR to a place with more room",
@@ -267,22 +273,30 @@ impl Remote {
         })
     }
 
-    /// Waits for an answer, and says so if it takes long.
-    fn wait<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
-        let answer = async {
-            let mut answer = std::pin::pin!(answer);
-            match tokio::time::timeout(PATIENCE, &mut answer).await {
-                Ok(answer) => answer,
-                Err(_) => {
-                    say(format_args!(
-                        "idlewise: waiting for {}, which does not answer; ctrl-c ends it",
-                        self.url
-                    ));
-                    answer.await
-                }
+    /// Waits for an answer, and says so if it takes long: at the latest after half the time that it has.
+    async fn patiently<T>(&self, answer: impl Future<Output = T>) -> T {
+        static SAID: Mutex<Option<Instant>> = Mutex::new(None);
+        let mut answer = std::pin::pin!(answer);
+        let patience = retry().map_or(PATIENCE, |retry| within(retry / 2, PATIENCE));
+        if let Ok(answer) = tokio::time::timeout(patience, &mut answer).await {
+            return answer;
+        }
+        {
+            let said = &mut *SAID.lock().unwrap_or_else(PoisonError::into_inner);
+            if said.is_none_or(|at| at.elapsed() >= SAID_AGE) {
+                *said = Some(Instant::now());
+                say(format_args!(
+                    "idlewise: waiting for {}, which does not answer; ctrl-c ends it",
+                    self.url
+                ));
             }
-        };
-        Ok(runtime()?.block_on(answer))
+        }
+        answer.await
+    }
+
+    /// The same, where nothing else is done meanwhile.
+    fn wait<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
+        Ok(runtime()?.block_on(self.patiently(answer)))
     }
 }
 
@@ -315,7 +329,7 @@ impl Storage for Remote {
                     false => found.bytes().await.map(|bytes| Some(bytes.to_vec())),
                 }
             };
-            match object.await {
+            match self.patiently(object).await {
                 Ok(Some(bytes)) => Ok(Some(bytes)),
                 Ok(None) => Err(Failure::new(format_args!(
                     "{}: it has more than {} MiB, which no such file has; move it away",
@@ -332,7 +346,8 @@ impl Storage for Remote {
 
     fn write(&self, files: Vec<(String, Vec<u8>)>) -> Result<()> {
         let write = |(name, bytes): (String, Vec<u8>)| async move {
-            let put = self.store.put(&self.below(&name), bytes.into()).await;
+            let path = self.below(&name);
+            let put = self.patiently(self.store.put(&path, bytes.into())).await;
             put.map(drop).map_err(self.fail("write", &name))
         };
         let all = stream::iter(files).map(write).buffer_unordered(IN_FLIGHT_COUNT);
@@ -342,7 +357,7 @@ impl Storage for Remote {
     fn remove(&self, names: &[String]) -> Result<()> {
         let paths: Vec<_> = names.iter().map(|name| Ok(self.below(name))).collect();
         let removed = self.store.delete_stream(stream::iter(paths).boxed());
-        let results: Vec<Result<ObjectPath, Error>> = runtime()?.block_on(removed.collect());
+        let results: Vec<Result<ObjectPath, Error>> = self.wait(removed.collect())?;
         match results.into_iter().filter_map(Result::err).find(|error| !is_absent(error)) {
             Some(error) => Err(self.fail("remove objects of", "")(error)),
             None => Ok(()),
@@ -365,6 +380,23 @@ fn runtime() -> Result<&'static Runtime> {
         .map_err(|error| Failure::new(format_args!("cannot start a thread for requests: {error}")))
 }
 
+/// How long a server is asked again.
+fn retry() -> Result<Duration, String> {
+    let seconds = match variable(RETRY_VARIABLE) {
+        Some(text) => match text.parse() {
+            Ok(seconds @ 0..=290) => seconds,
+            _ => return Err(format!("{RETRY_VARIABLE}: '{text}' is not a number from 0 to 290")),
+        },
+        None => RETRY_S,
+    };
+    Ok(Duration::from_secs(seconds))
+}
+
+/// The time that one request gets: never more than all of them have. Where nothing is asked again, it gets its own.
+fn within(all: Duration, one: Duration) -> Duration {
+    if all.is_zero() { one } else { one.min(all) }
+}
+
 fn connect(service: &Service, bucket: &str) -> Result<Arc<dyn ObjectStore>, String> {
     let has = |name: &str| variable(name).is_some();
     // What `gcloud auth application-default login` writes.
@@ -376,18 +408,16 @@ fn connect(service: &Service, bucket: &str) -> Result<Arc<dyn ObjectStore>, Stri
     if !has_file && let Some(lack) = service.lacks(has) {
         return Err(format!("{lack}; docs/sweep.md lists the ways"));
     }
-    let retry_s = match variable(RETRY_VARIABLE) {
-        Some(text) => match text.parse() {
-            Ok(seconds @ 0..=290) => seconds,
-            _ => return Err(format!("{RETRY_VARIABLE}: '{text}' is not a number from 0 to 290")),
-        },
-        None => RETRY_S,
-    };
-    // The time ends it, not the number.
+    let retry_timeout = retry()?;
+    let silence = format!("{} seconds", within(retry_timeout, SILENCE).as_secs());
+    let connect = format!("{} seconds", within(retry_timeout, CONNECT).as_secs());
+    let backoff = BackoffConfig::default();
+    // The time ends it, not the number. It is looked at after a pause, which must not be long for that.
+    let max_backoff = (retry_timeout / 4).clamp(backoff.init_backoff, backoff.max_backoff);
     let retry = RetryConfig {
-        max_retries: if retry_s == 0 { 0 } else { usize::MAX },
-        retry_timeout: Duration::from_secs(retry_s),
-        ..RetryConfig::default()
+        max_retries: if retry_timeout.is_zero() { 0 } else { usize::MAX },
+        retry_timeout,
+        backoff: BackoffConfig { max_backoff, ..backoff },
     };
     let server = match service.servers.iter().find_map(|name| Some((name, variable(name)?))) {
         // The crate panics at some of these.
@@ -402,7 +432,8 @@ fn connect(service: &Service, bucket: &str) -> Result<Arc<dyn ObjectStore>, Stri
         service.scheme == "http" || server.as_ref().is_some_and(|url| url.starts_with("http:"));
     let options = [
         (ClientConfigKey::Timeout, REQUEST),
-        (ClientConfigKey::ReadTimeout, SILENCE),
+        (ClientConfigKey::ReadTimeout, &silence[..]),
+        (ClientConfigKey::ConnectTimeout, &connect),
         (ClientConfigKey::AllowHttp, if is_plain { "true" } else { "false" }),
     ];
     // The second one to do so fails, which is fine. The client has no other.

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -100,8 +101,13 @@ impl Shared {
 
 /// Runs a sweep without credentials, and without patience for servers.
 fn sweep(arguments: &[&str]) -> (Option<i32>, Value, String) {
+    sweep_with(&[("IDLEWISE_RETRY_S", "0")], arguments)
+}
+
+/// Runs a sweep with these variables, and no others that are about servers.
+fn sweep_with(environment: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, Value, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
-    command.args(["lab", "sweep"]).args(arguments).arg("--json").env("IDLEWISE_RETRY_S", "0");
+    command.args(["lab", "sweep"]).args(arguments).arg("--json");
     for (name, _) in std::env::vars() {
         let lower = name.to_ascii_lowercase();
         let is_of_clouds =
@@ -111,7 +117,7 @@ fn sweep(arguments: &[&str]) -> (Option<i32>, Value, String) {
         }
     }
     // Where credentials of Google's tools would be.
-    command.env("HOME", "/nonexistent");
+    command.env("HOME", "/nonexistent").envs(environment.iter().copied());
     let output = command.output().unwrap();
     let document = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
     (output.status.code(), document, String::from_utf8(output.stderr).unwrap())
@@ -195,6 +201,50 @@ fn a_log_that_cannot_be_fetched_fails_alone() {
     );
     has("gs://bucket/x.parquet: no credentials: GOOGLE_APPLICATION_CREDENTIALS is not set");
     has("az://container/x.parquet: AZURE_STORAGE_ACCOUNT_NAME is not set");
+}
+
+/// It accepts connections, and answers only after 25 seconds. We wait for one.
+#[test]
+fn a_server_that_is_silent_is_given_up() {
+    let place = folder();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                // Until the other side goes away, as it should.
+                stream.set_read_timeout(Some(Duration::from_secs(25)))?;
+                std::io::copy(&mut stream, &mut std::io::sink()).map(drop).or_else(|_| {
+                    stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                })
+            });
+        }
+    });
+    let server = format!("http://{address}");
+    let environment = [
+        ("IDLEWISE_RETRY_S", "1"),
+        ("AWS_ENDPOINT_URL", &server[..]),
+        ("AWS_ACCESS_KEY_ID", "key"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+    ];
+    let log = format!("{server}/x.parquet");
+    let text = |log: &str| format!("logs = {log:?}\nmachines = \"spr\"\ngovernors = \"menu\"\n");
+    fs::write(path("log.toml"), text(&log)).unwrap();
+    fs::write(path("store.toml"), text(root().join("traces/a-idle.parquet").to_str().unwrap()))
+        .unwrap();
+    let cells = path("cells");
+    for (manifest, silent, store, status) in [
+        ("log.toml", &log[..], &cells[..], 1),
+        ("store.toml", "s3://bucket/cells", "s3://bucket/cells", 2),
+    ] {
+        let (found, document, said) =
+            sweep_with(&environment, &[&path(manifest), "--store", store]);
+        assert_eq!(found, Some(status), "{said}");
+        assert!(said.contains(&format!("waiting for {silent}, which does not answer")), "{said}");
+        let reason = format!("{document} {said}");
+        assert!(reason.contains("operation timed out"), "{reason}");
+    }
 }
 
 /// Passwords and signatures in URLs must not get into results, which others may read, nor into messages.
