@@ -454,7 +454,7 @@ mod tests {
         governor.age_ns
     }
 
-    /// A pause goes on over ticks whose handler takes long, always or now and then. Longer tasks end it.
+    /// A pause goes on over ticks whose handler takes long, always or at every second tick. Longer tasks end it.
     #[test]
     fn the_handler_of_the_tick_is_no_task() {
         for us in [3, 25, 150, 400] {
