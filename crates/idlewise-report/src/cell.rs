@@ -10,7 +10,7 @@ use parquet::errors::ParquetError;
 
 use crate::arena::priced_columns;
 use crate::columns::{GOVERNOR, LOG, MACHINE};
-use crate::parquet::{ParquetColumns, column_names};
+use crate::parquet::ParquetColumns;
 use crate::{Column, Table, Value};
 
 /// A row of a shard.
@@ -52,13 +52,6 @@ impl KeptCell {
 /// Returns a shard: a Parquet table with a row for each cell, in their order. The same cells always give the same bytes.
 pub fn to_shard(cells: &[KeptCell]) -> Vec<u8> {
     Table::new("", &shard_columns(), cells).to_parquet(None)
-}
-
-/// Whether it is a whole Parquet file of something else. A shard in which one bit is wrong still has most of its columns.
-pub fn is_other_table(file: &[u8]) -> bool {
-    let is_own =
-        |name: &&String| [KEY, LOG_SHA256, MACHINE_SHA256, GOVERNOR_KEY].contains(&name.as_str());
-    column_names(file).is_some_and(|names| names.iter().filter(is_own).count() < 2)
 }
 
 /// A shard that was read.
@@ -136,8 +129,6 @@ fn states(usage: &str, residency: &str) -> Option<Vec<(String, u64, u64)>> {
 
 const KEY: &str = "cell";
 const LOG_SHA256: &str = "log_sha256";
-const MACHINE_SHA256: &str = "machine_sha256";
-const GOVERNOR_KEY: &str = "governor_key";
 const FAILURE: &str = "failure";
 
 fn usage(cell: &CellResult, number: fn(&(String, u64, u64)) -> u64) -> String {
@@ -271,7 +262,7 @@ pub fn shard_columns() -> Vec<Column<KeptCell>> {
             .means("The SHA-256 of the log's file.")
             .key(),
         C::new(MACHINE, input!(|inputs| inputs.machine.as_str())),
-        C::text(MACHINE_SHA256, "machine file", input!(|inputs| inputs.machine_sha256.as_str()))
+        C::text("machine_sha256", "machine file", input!(|inputs| inputs.machine_sha256.as_str()))
             .means("The SHA-256 of the machine's fields."),
         C::count("hz", "HZ", result!(|result| u64::from(result.hz)))
             .means("The tick's frequency.")
@@ -281,7 +272,7 @@ pub fn shard_columns() -> Vec<Column<KeptCell>> {
         C::ns("tick_work_ns", "tick work", input!(|inputs| inputs.tick_work_ns))
             .means("How long the CPU runs for a tick, assumed."),
         C::new(GOVERNOR, input!(|inputs| inputs.governor.as_str())),
-        C::text(GOVERNOR_KEY, "file", input!(|inputs| inputs.governor_key.clone())).means(
+        C::text("governor_key", "file", input!(|inputs| inputs.governor_key.clone())).means(
             "The hash of a governor's file, its includes and its compiler; absent for others.",
         ),
         C::text("shape", "shape", input!(|inputs| inputs.priced.as_ref().map(|(shape, _)| shape.clone())))
@@ -417,26 +408,5 @@ mod tests {
         );
         assert_eq!([1, 2].map(|row| shard.result(row, &inputs)), [None, None]);
         assert!(Shard::of(b"PAR1".to_vec()).is_err());
-    }
-
-    /// Wherever it is damaged, it is still ours.
-    #[test]
-    fn a_damaged_shard_is_no_other_table() {
-        let (cell, _) = cell();
-        let log_sha256 = "1".to_owned();
-        let outcome = Outcome::Result(cell);
-        let whole = to_shard(&[KeptCell { key: Some("k".to_owned()), log_sha256, outcome }]);
-        for at in 0..whole.len() {
-            assert!(!is_other_table(&whole[..at]), "{at} bytes");
-            let mut damaged = whole.clone();
-            for bit in 0..8 {
-                damaged[at] ^= 1 << bit;
-                assert!(!is_other_table(&damaged), "byte {at}");
-                damaged[at] ^= 1 << bit;
-            }
-        }
-        for other in [collected_table(&[]).to_parquet(None), crate::logs::to_file(&[])] {
-            assert!(is_other_table(&other));
-        }
     }
 }

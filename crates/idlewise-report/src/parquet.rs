@@ -24,13 +24,6 @@ use crate::{Heading, Table, Unit, Value};
 /// everything else.
 const PACKED_ROW_COUNT_MIN: usize = 256;
 
-/// The names of a Parquet file's columns; `None` if it is not a whole Parquet file.
-pub(crate) fn column_names(file: &[u8]) -> Option<Vec<String>> {
-    let reader = SerializedFileReader::new(Bytes::copy_from_slice(file)).ok()?;
-    let schema = reader.metadata().file_metadata().schema_descr();
-    Some(schema.columns().iter().map(|column| column.name().to_owned()).collect())
-}
-
 /// How many rows are read at once.
 const READ_ROW_COUNT: usize = 4096;
 

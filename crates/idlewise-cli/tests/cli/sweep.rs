@@ -543,6 +543,48 @@ fn store_of(place: &Place) -> String {
     place.path("cells").to_str().unwrap().to_owned()
 }
 
+/// A row whose hash is another log's keeps no result under that hash, and hides nobody.
+#[test]
+fn a_row_with_the_hash_of_another_log_fails_alone() {
+    let place = Place::new(
+        "logs = [\"LOGS/a-idle.parquet\", \"LOGS/b-redis.parquet\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n",
+    );
+    let table = place.path("table.parquet");
+    let table = table.to_str().unwrap();
+    place.sweep(&["plan", "-o", table]);
+    let rows = idlewise_report::logs::of_file(fs::read(table).unwrap()).unwrap();
+    let [idle, redis] = &rows[..] else { panic!("two rows") };
+    let of_redis = |url: Option<&str>| idlewise_report::logs::LogRow {
+        url: url.map(str::to_owned),
+        sha256: redis.sha256.clone(),
+        ..idle.clone()
+    };
+    let missing = idlewise_report::logs::LogRow { sha256: None, ..of_redis(None) };
+    for wrong in
+        [of_redis(None), of_redis(idle.url.as_deref()), of_redis(Some("/dev/zero")), missing]
+    {
+        let mut rows = vec![wrong, redis.clone()];
+        for _ in 0..2 {
+            fs::write(table, idlewise_report::logs::to_file(&rows)).unwrap();
+            let store = place.path("cells");
+            let _ = fs::remove_dir_all(&store);
+            let (status, document) = place.sweep(&["--logs", table]);
+            assert_eq!((status, counts(&document)), (Some(1), [0, 4, 4]), "{document:#}");
+            // The right row's cells are the right log's.
+            let (_, document) = place.sweep(&["--logs", table]);
+            assert_eq!(counts(&document), [4, 0, 4], "{document:#}");
+            assert_eq!(place.counts(&[]), [4, 4, 0]);
+            rows.reverse();
+        }
+    }
+    // Alone, too.
+    fs::remove_dir_all(place.path("cells")).unwrap();
+    fs::write(table, idlewise_report::logs::to_file(&[of_redis(None)])).unwrap();
+    let (status, document) = place.sweep(&["--logs", table]);
+    assert_eq!((status, counts(&document)), (Some(1), [0, 0, 4]), "{document:#}");
+    assert!(document["failures"].to_string().contains("another log of this name built in"));
+}
+
 /// The figures of `idlewise replay --rank`, to the last digit, and its table. Both use the same cells.
 #[test]
 fn the_collected_table_is_that_of_the_arena() {
@@ -668,7 +710,9 @@ fn damaged_and_old_files_are_recognised() {
         let output = place.run(&["collect"]);
         assert_eq!(output.status.code(), Some(1));
         let message = String::from_utf8(output.stderr).unwrap();
-        for part in [" is damaged, and removed", "16 cells missing and left out"] {
+        for part in
+            [" is damaged or no file of cells, and is now ", "16 cells missing and left out"]
+        {
             assert!(message.contains(part), "{message}");
         }
         assert_eq!(place.counts(&[]), [0, 16, 0]);
@@ -697,36 +741,38 @@ fn damaged_and_old_files_are_recognised() {
     assert_eq!(place.counts(&["status"]), [16, 0, 0]);
 }
 
-/// Somebody else's table may have got the name of a file of cells. It is not ours to remove.
+/// Something else may have got the name of a file of cells. It is not ours to remove.
 #[test]
-fn a_table_of_others_with_the_name_of_a_file_of_cells_is_kept() {
+fn what_has_the_name_of_a_file_of_cells_and_is_none_is_kept() {
     let place = Place::new(TWO_LOGS);
     place.text(&[]);
     let [shard] = &shards_of(&place.path("cells"))[..] else { panic!("one file") };
     let name = shard.file_name().unwrap().to_str().unwrap();
     let whole = fs::read(shard).unwrap();
-    let foreign = fs::read(root().join("traces/a-idle.parquet")).unwrap();
-    let is_refused = || {
+    let table = fs::read(root().join("traces/a-idle.parquet")).unwrap();
+    let aside = shard.with_file_name(format!("{name}.damaged"));
+    for foreign in [&table[..], &table[..table.len() / 2], b"notes"] {
         for command in [&[][..], &["status"], &["collect"]] {
-            let output = place.run(command);
-            let said = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
-            assert!(said.contains(name) && said.contains("move it away"), "{said}");
-            assert_eq!(said.lines().count(), 1, "{said}");
+            fs::write(shard, foreign).unwrap();
+            let said = String::from_utf8(place.run(command).stderr).unwrap();
+            assert!(said.contains(&format!("{name} is damaged or no file of cells")), "{said}");
+            assert_eq!(fs::read(&aside).unwrap(), foreign);
         }
-    };
-    fs::write(shard, &foreign).unwrap();
-    is_refused();
-    assert_eq!(fs::read(shard).unwrap(), foreign);
+        assert_eq!(place.counts(&[]), [0, 16, 0]);
+        assert_eq!(fs::read(shard).unwrap(), whole);
+        assert_eq!(fs::read(&aside).unwrap(), foreign);
+    }
     // One that is larger than any of ours is not even read.
     let byte_count = (1 << 28) + 1;
     fs::File::create(shard).unwrap().set_len(byte_count).unwrap();
-    is_refused();
+    for command in [&[][..], &["status"], &["collect"]] {
+        let output = place.run(command);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+        assert!(said.contains(name) && said.contains("move it away"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
     assert_eq!(fs::metadata(shard).unwrap().len(), byte_count);
-    // What is damaged is nobody's.
-    fs::write(shard, &foreign[..foreign.len() / 2]).unwrap();
-    assert_eq!(place.counts(&[]), [0, 16, 0]);
-    assert_eq!(fs::read(shard).unwrap(), whole);
 }
 
 /// A limit on the sizes of files is an error like a full disk.

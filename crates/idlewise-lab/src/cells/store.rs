@@ -13,18 +13,20 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use idlewise_report::cell::{KeptCell, Outcome, Shard, is_other_table, to_shard};
+use idlewise_report::cell::{KeptCell, Outcome, Shard, to_shard};
 use idlewise_sim::contest::{CellInputs, CellResult};
 
 use super::ENGINE;
 use crate::bundle::Sums;
-use crate::error::{Failure, Result};
+use crate::error::Result;
 use crate::progress::say;
 use crate::storage::{Listed, Storage};
 
 /// The beginning of a folder's name, before the version.
 const FOLDER: &str = "engine=";
 const ENDING: &str = ".parquet";
+/// What is damaged or not ours gets this behind its name, so that nobody takes it for cells.
+const ASIDE_ENDING: &str = ".damaged";
 /// Digits of hashes in names.
 const LOG_DIGITS: usize = 8;
 const SUM_DIGITS: usize = 24;
@@ -250,10 +252,11 @@ impl CellStore {
         Ok(())
     }
 
-    /// Reads a shard; `None` if it is damaged or gone. One that is damaged is removed.
+    /// Reads a shard; `None` if it is damaged or gone. What has the name of one and is none gets another name: it may be
+    /// somebody else's.
     ///
     /// # Errors
-    /// Fails if it cannot be read, or is somebody else's table, which is not ours to remove.
+    /// Fails if it cannot be read.
     fn read(&self, shard: &ShardName) -> Result<Option<Arc<IndexedShard>>> {
         let is_it = |(name, _): &(String, _)| *name == shard.name;
         {
@@ -269,17 +272,12 @@ impl CellStore {
         let path = format!("{}/{}", folder(), shard.name);
         let content =
             self.storage.read(std::slice::from_ref(&path), SHARD_BYTE_COUNT_MAX)?.pop().flatten();
-        let was_there = content.is_some();
-        let content = match content {
-            Some(content) if shard.is_intact(&content) => Some(content),
-            Some(content) if is_other_table(&content) => {
-                return Err(Failure::new(format_args!(
-                    "{path}: it has the name of a file of cells, but is a Parquet file of something else; move it away"
-                )));
-            }
-            _ => None,
+        let Some(content) = content else {
+            lock(&self.found).shards.remove(&shard.name);
+            return Ok(None);
         };
-        let indexed = content.and_then(IndexedShard::of).map(Arc::new);
+        let intact = shard.is_intact(&content).then(|| content.clone());
+        let indexed = intact.and_then(IndexedShard::of).map(Arc::new);
         let mut found = lock(&self.found);
         match &indexed {
             Some(indexed) => {
@@ -288,12 +286,14 @@ impl CellStore {
             }
             None => found.shards.remove(&shard.name),
         }
-        if was_there && indexed.is_none() {
-            let removed = match self.storage.remove(&[path]) {
-                Ok(()) => "and removed",
-                Err(_) => "and cannot be removed; its cells count as missing",
+        if indexed.is_none() {
+            let aside = format!("{path}{ASIDE_ENDING}");
+            let moved = self.storage.write(vec![(aside, content)]);
+            let moved = match moved.and_then(|()| self.storage.remove(&[path])) {
+                Ok(()) => format!("and is now {}{ASIDE_ENDING}", shard.name),
+                Err(_) => "and cannot be moved; its cells count as missing".to_owned(),
             };
-            say(&format!("idlewise: {} is damaged, {removed}", shard.name));
+            say(&format!("idlewise: {} is damaged or no file of cells, {moved}", shard.name));
         }
         Ok(indexed)
     }

@@ -114,6 +114,12 @@ impl PlannedLog {
         };
         let Some(path) = &self.path else {
             let bytes = bundled_bytes(&self.name).map_err(unreadable(false))?;
+            if self.sha256.as_ref() != Ok(&Sums::of(bytes)) {
+                return Err(unreadable(false)(Failure::new(format_args!(
+                    "{}: this idlewise has another log of this name built in; make the table again with `idlewise lab sweep plan`",
+                    shown_in_line(&self.name)
+                ))));
+            }
             let log = NamedLog::bundled(&self.name, bytes).map_err(unreadable(true))?;
             return Ok(OpenedLog { log, file: None });
         };
@@ -251,7 +257,7 @@ fn without_results(found: &[FoundLog], store: &Path) -> Vec<PathBuf> {
 }
 
 /// The logs without those whose file has the content of an earlier one, which would count twice. Says which are left out.
-pub fn without_copies(logs: Vec<PlannedLog>) -> Vec<PlannedLog> {
+fn without_copies(logs: Vec<PlannedLog>) -> Vec<PlannedLog> {
     let mut first: HashMap<String, String> = HashMap::new();
     let mut kept = Vec::with_capacity(logs.len());
     for log in logs {
@@ -326,6 +332,27 @@ pub fn planned(found: &[FoundLog], store: &Path, known: &[PlannedLog]) -> Result
     Ok(logs)
 }
 
+/// The logs of a table, each once.
+///
+/// # Errors
+/// Fails as [`read_table`] does.
+pub fn of_table(path: &Path) -> Result<Vec<PlannedLog>> {
+    let mut logs = read_table(path)?;
+    let mut row_counts: HashMap<String, usize> = HashMap::new();
+    for sha256 in logs.iter().flat_map(|log| &log.sha256) {
+        *row_counts.entry(sha256.clone()).or_default() += 1;
+    }
+    // Rows with the same hash may be wrong, and would then hide right ones.
+    for log in &mut logs {
+        if log.sha256.as_ref().is_ok_and(|sha256| row_counts[sha256] > 1)
+            && let Err(Unreadable { reason, is_of_content: false }) = log.open()
+        {
+            log.sha256 = Err(reason);
+        }
+    }
+    Ok(without_copies(logs))
+}
+
 /// Reads a table of logs, a file or behind a URL.
 ///
 /// # Errors
@@ -350,7 +377,8 @@ pub fn read_table(path: &Path) -> Result<Vec<PlannedLog>> {
     let log = |(index, row): (usize, LogRow)| {
         let fault = |what| {
             let name = shown_in_line(&row.name);
-            Err(format!("{name}, row {} of the table of logs: {what}", index + 1))
+            let row = format!("row {} of the table of logs: {what}", index + 1);
+            Err(if name.is_empty() { row } else { format!("{name}, {row}") })
         };
         let sha256 = match row.sha256 {
             _ if row.url.as_deref() == Some("") => fault("url is empty"),
@@ -358,7 +386,7 @@ pub fn read_table(path: &Path) -> Result<Vec<PlannedLog>> {
                 fault("log_sha256 is not a SHA-256, which has 64 digits from 0 to 9 and a to f")
             }
             Some(sha256) => Ok(sha256),
-            None => Err(row.failure.unwrap_or_else(|| "it has no hash".to_owned())),
+            None => row.failure.map_or_else(|| fault("log_sha256 is missing"), Err),
         };
         let path = row.url.as_deref().map(path_of);
         PlannedLog { sha256, about: row.about, name: row.name, path }
@@ -459,7 +487,7 @@ impl PlanLogs {
             writeln!(out, "{name}: {}, {byte_count} bytes", counted(rows.len(), "log"))?;
             for log in &failed {
                 let reason = log.sha256.as_ref().err().map_or("", String::as_str);
-                writeln!(out, "failed: {}: {reason}", log.name)?;
+                writeln!(out, "failed: {}: {}", shown_in_line(&log.name), shown_in_line(reason))?;
             }
         }
         Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

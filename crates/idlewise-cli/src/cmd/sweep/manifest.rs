@@ -2,7 +2,7 @@
 //! may be behind URLs.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -367,7 +367,10 @@ fn beside(folder: &Path, name: &str) -> PathBuf {
     match is_url(name) {
         true => PathBuf::from(name),
         // A URL takes "./" literally.
-        false => folder.join(name.trim_start_matches("./")),
+        false => {
+            let rest = name.strip_prefix("./").filter(|rest| !rest.starts_with('/'));
+            folder.join(rest.unwrap_or(name))
+        }
     }
 }
 
@@ -433,7 +436,8 @@ fn logs(names: &[String], folder: &Path) -> Result<Vec<FoundLog>, String> {
         } else if path.is_dir() {
             let entries = fs::read_dir(&path).map_err(|error| format!("logs: {name}: {error}"))?;
             let before = found.len();
-            let paths = entries.flatten().map(|entry| entry.path());
+            let entry = |entry: std::io::Result<DirEntry>| entry.map_err(|it| (path.clone(), it));
+            let paths = entries.filter_map(|it| found_or_said(entry(it))).map(|it| it.path());
             found.extend(paths.filter(|path| is_log(path) && is_file(path)).map(searched));
             if found.len() == before {
                 return Err(format!("logs: {name}: no logs or recordings in this folder"));
@@ -444,7 +448,9 @@ fn logs(names: &[String], folder: &Path) -> Result<Vec<FoundLog>, String> {
             let paths = glob::glob(&pattern.to_string_lossy())
                 .map_err(|error| format!("logs: {name}: {error}"))?;
             let before = found.len();
-            found.extend(paths.flatten().filter(|path| is_file(path)).map(searched));
+            let paths = paths.map(|it| it.map_err(|it| (it.path().to_owned(), it.into())));
+            let paths = paths.filter_map(found_or_said);
+            found.extend(paths.filter(|path| is_file(path)).map(searched));
             if found.len() == before {
                 return Err(format!("logs: {name}: no such files"));
             }
@@ -459,6 +465,14 @@ fn logs(names: &[String], folder: &Path) -> Result<Vec<FoundLog>, String> {
     found.sort();
     found.dedup_by(|later, first| later.path == first.path);
     Ok(found)
+}
+
+/// What was found below a folder; says where nobody can look.
+fn found_or_said<T>(found: Result<T, (PathBuf, std::io::Error)>) -> Option<T> {
+    let said = |(path, error): (PathBuf, std::io::Error)| {
+        say(format_args!("idlewise: {} is left out: {error}", screen::name(&path)));
+    };
+    found.map_err(said).ok()
 }
 
 /// Whether it is called like a log or a recording.

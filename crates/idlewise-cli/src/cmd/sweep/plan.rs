@@ -69,7 +69,7 @@ impl Plan {
         let store = store.unwrap_or(&manifest.store);
         let cells = CellStore::new(storage::at(store)?);
         let mut logs = match table {
-            Some(table) => logs::without_copies(logs::read_table(table)?),
+            Some(table) => logs::of_table(table)?,
             None => logs::planned(&manifest.logs()?, store, &[])?,
         };
         logs.sort_by(|a, b| {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use idlewise_report::counted;
+use idlewise_report::{counted, shown_in_line};
 use serde::Serialize;
 use serde_json::json;
 
@@ -69,6 +69,7 @@ pub fn failure_lines(failed: &[FailedCell]) -> Vec<String> {
             1 => format!("failed: {}: {}", first.cell, first.reason),
             count => format!("failed: {} and {} more: {}", first.cell, count - 1, first.reason),
         })
+        .map(|line| shown_in_line(&line).into_owned())
         .collect();
     if reasons.len() > REASON_COUNT_MAX {
         let more = reasons.len() - REASON_COUNT_MAX;
