@@ -60,10 +60,12 @@ def test_a_bucket_has_the_cells_of_a_folder(server: Server, bucket: str, tmp_pat
     assert counts(idlewise.sweep(manifest, store=store)) == (8, 8, 0)
     assert counts(idlewise.sweep(manifest, store=store)) == (16, 0, 0)
     assert collected(manifest, store) == collected(manifest, tmp_path / "cells")
-    # What is damaged is computed again.
+    # What is damaged is computed again, and kept.
     objects = server.objects(f"{bucket}/a/cells")
     assert len(objects) == 2
     server.put(f"{bucket}/a/cells/{min(objects)}", b"x" * 4000)
+    engine, name = min(objects).split("/")
+    objects[f"{engine}/_{name}.damaged"] = b"x" * 4000
     collected(manifest, store, check=False)
     assert counts(idlewise.sweep(manifest, store=store)) == (8, 8, 0)
     assert server.objects(f"{bucket}/a/cells") == objects

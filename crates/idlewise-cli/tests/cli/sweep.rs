@@ -750,7 +750,7 @@ fn what_has_the_name_of_a_file_of_cells_and_is_none_is_kept() {
     let name = shard.file_name().unwrap().to_str().unwrap();
     let whole = fs::read(shard).unwrap();
     let table = fs::read(root().join("traces/a-idle.parquet")).unwrap();
-    let aside = shard.with_file_name(format!("{name}.damaged"));
+    let aside = shard.with_file_name(format!("_{name}.damaged"));
     for foreign in [&table[..], &table[..table.len() / 2], b"notes"] {
         for command in [&[][..], &["status"], &["collect"]] {
             fs::write(shard, foreign).unwrap();

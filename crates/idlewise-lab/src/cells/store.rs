@@ -25,8 +25,6 @@ use crate::storage::{Listed, Storage};
 /// The beginning of a folder's name, before the version.
 const FOLDER: &str = "engine=";
 const ENDING: &str = ".parquet";
-/// What is damaged or not ours gets this behind its name, so that nobody takes it for cells.
-const ASIDE_ENDING: &str = ".damaged";
 /// Digits of hashes in names.
 const LOG_DIGITS: usize = 8;
 const SUM_DIGITS: usize = 24;
@@ -287,10 +285,11 @@ impl CellStore {
             None => found.shards.remove(&shard.name),
         }
         if indexed.is_none() {
-            let aside = format!("{path}{ASIDE_ENDING}");
-            let moved = self.storage.write(vec![(aside, content)]);
+            // Engines skip names that begin with an underscore, and others look for the ending.
+            let aside = format!("_{}.damaged", shard.name);
+            let moved = self.storage.write(vec![(format!("{}/{aside}", folder()), content)]);
             let moved = match moved.and_then(|()| self.storage.remove(&[path])) {
-                Ok(()) => format!("and is now {}{ASIDE_ENDING}", shard.name),
+                Ok(()) => format!("and is now {aside}"),
                 Err(_) => "and cannot be moved; its cells count as missing".to_owned(),
             };
             say(&format!("idlewise: {} is damaged or no file of cells, {moved}", shard.name));
