@@ -1,6 +1,6 @@
 //! `idlewise lab sweep`: a manifest's cells, each computed once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -750,18 +750,33 @@ fn what_has_the_name_of_a_file_of_cells_and_is_none_is_kept() {
     let name = shard.file_name().unwrap().to_str().unwrap();
     let whole = fs::read(shard).unwrap();
     let table = fs::read(root().join("traces/a-idle.parquet")).unwrap();
-    let aside = shard.with_file_name(format!("_{name}.damaged"));
+    let asides = || {
+        let paths = files_of(&place.path("cells"), ".damaged");
+        paths.iter().map(|path| fs::read(path).unwrap()).collect::<BTreeSet<_>>()
+    };
+    let mut kept = BTreeSet::new();
     for foreign in [&table[..], &table[..table.len() / 2], b"notes"] {
         for command in [&[][..], &["status"], &["collect"]] {
             fs::write(shard, foreign).unwrap();
             let said = String::from_utf8(place.run(command).stderr).unwrap();
             assert!(said.contains(&format!("{name} is damaged or no file of cells")), "{said}");
-            assert_eq!(fs::read(&aside).unwrap(), foreign);
+            kept.insert(foreign.to_vec());
+            assert_eq!(asides(), kept);
         }
         assert_eq!(place.counts(&[]), [0, 16, 0]);
         assert_eq!(fs::read(shard).unwrap(), whole);
-        assert_eq!(fs::read(&aside).unwrap(), foreign);
     }
+    // One that cannot be moved is not replaced.
+    fs::write(shard, "notes").unwrap();
+    for aside in files_of(&place.path("cells"), ".damaged") {
+        fs::remove_file(&aside).unwrap();
+        fs::create_dir(aside).unwrap();
+    }
+    let output = place.run(&[]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot be moved") && said.contains("move it away"), "{said}");
+    assert_eq!(fs::read(shard).unwrap(), b"notes");
     // One that is larger than any of ours is not even read.
     let byte_count = (1 << 28) + 1;
     fs::File::create(shard).unwrap().set_len(byte_count).unwrap();

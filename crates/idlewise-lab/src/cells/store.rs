@@ -18,7 +18,7 @@ use idlewise_sim::contest::{CellInputs, CellResult};
 
 use super::ENGINE;
 use crate::bundle::Sums;
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::progress::say;
 use crate::storage::{Listed, Storage};
 
@@ -65,6 +65,8 @@ struct Found {
     looked: Option<(Instant, Duration)>,
     /// The last that were needed, latest first.
     read: VecDeque<(String, Arc<IndexedShard>)>,
+    /// Names of shards that others' files have, which could not be moved.
+    in_the_way: Vec<String>,
 }
 
 /// A shard, as its name describes it.
@@ -285,12 +287,16 @@ impl CellStore {
             None => found.shards.remove(&shard.name),
         }
         if indexed.is_none() {
-            // Engines skip names that begin with an underscore, and others look for the ending.
-            let aside = format!("_{}.damaged", shard.name);
+            // Engines skip names that begin with an underscore, and others look for the ending. The hash keeps apart
+            // what had the same name.
+            let aside = format!("_{}.{}.damaged", shard.name, &Sums::of(&content)[..LOG_DIGITS]);
             let moved = self.storage.write(vec![(format!("{}/{aside}", folder()), content)]);
             let moved = match moved.and_then(|()| self.storage.remove(&[path])) {
                 Ok(()) => format!("and is now {aside}"),
-                Err(_) => "and cannot be moved; its cells count as missing".to_owned(),
+                Err(_) => {
+                    found.in_the_way.push(shard.name.clone());
+                    "and cannot be moved; its cells count as missing".to_owned()
+                }
             };
             say(&format!("idlewise: {} is damaged or no file of cells, {moved}", shard.name));
         }
@@ -330,7 +336,13 @@ impl CellStore {
         cells.sort_by(|a, b| (&a.log_sha256, &a.key).cmp(&(&b.log_sha256, &b.key)));
         let content = to_shard(&cells);
         let Some(shard) = ShardName::of(&cells, &content) else { return Ok(()) };
-        self.storage.write(vec![(format!("{}/{}", folder(), shard.name), content)])?;
+        let path = format!("{}/{}", folder(), shard.name);
+        if lock(&self.found).in_the_way.contains(&shard.name) {
+            return Err(Failure::new(format_args!(
+                "{path}: something else is there; move it away"
+            )));
+        }
+        self.storage.write(vec![(path, content)])?;
         lock(&self.found).shards.add(shard);
         Ok(())
     }
