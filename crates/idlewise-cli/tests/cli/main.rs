@@ -68,6 +68,7 @@ mod shared_states;
 mod simulate;
 mod study;
 mod sweep;
+mod sweep_logs;
 #[cfg(feature = "buckets")]
 mod sweep_urls;
 mod switch;

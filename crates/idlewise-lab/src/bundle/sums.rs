@@ -56,6 +56,11 @@ impl Sums {
         hexadecimal(&Sha256::digest(content))
     }
 
+    /// Whether it looks like a sum.
+    pub fn is_sum(text: &str) -> bool {
+        text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    }
+
     /// Parses the file.
     ///
     /// # Errors
@@ -65,9 +70,8 @@ impl Sums {
         for (index, line) in text.lines().enumerate() {
             let error = SumsError { line: index + 1 };
             let (sum, path) = line.split_once("  ").ok_or_else(|| error.clone())?;
-            let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
             let path = BundlePath::new(path).map_err(|_| error.clone())?;
-            if sum.len() != 64 || !sum.chars().all(is_digit) {
+            if !Self::is_sum(sum) {
                 return Err(error);
             }
             if sums.0.insert(path, sum.to_owned()).is_some() {

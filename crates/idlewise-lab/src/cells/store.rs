@@ -284,23 +284,29 @@ impl CellStore {
                 found.read.push_front((shard.name.clone(), Arc::clone(indexed)));
                 found.read.truncate(READ_SHARD_COUNT);
             }
-            None => found.shards.remove(&shard.name),
-        }
-        if indexed.is_none() {
-            // Engines skip names that begin with an underscore, and others look for the ending. The hash keeps apart
-            // what had the same name.
-            let aside = format!("_{}.{}.damaged", shard.name, &Sums::of(&content)[..LOG_DIGITS]);
-            let moved = self.storage.write(vec![(format!("{}/{aside}", folder()), content)]);
-            let moved = match moved.and_then(|()| self.storage.remove(&[path])) {
-                Ok(()) => format!("and is now {aside}"),
-                Err(_) => {
-                    found.in_the_way.push(shard.name.clone());
-                    "and cannot be moved; its cells count as missing".to_owned()
-                }
-            };
-            say(&format!("idlewise: {} is damaged or no file of cells, {moved}", shard.name));
+            None => {
+                found.shards.remove(&shard.name);
+                drop(found);
+                self.put_aside(shard, path, content);
+            }
         }
         Ok(indexed)
+    }
+
+    /// Gives another name to what has the name of a shard and is none.
+    fn put_aside(&self, shard: &ShardName, path: String, content: Vec<u8>) {
+        // Engines skip names that begin with an underscore, and others look for the ending. The hash keeps apart what had
+        // the same name.
+        let aside = format!("_{}.{}.damaged", shard.name, &Sums::of(&content)[..LOG_DIGITS]);
+        let moved = self.storage.write(vec![(format!("{}/{aside}", folder()), content)]);
+        let moved = match moved.and_then(|()| self.storage.remove(&[path])) {
+            Ok(()) => format!("and is now {aside}"),
+            Err(_) => {
+                lock(&self.found).in_the_way.push(shard.name.clone());
+                "and cannot be moved; its cells count as missing".to_owned()
+            }
+        };
+        say(&format!("idlewise: {} is damaged or no file of cells, {moved}", shard.name));
     }
 
     /// Begins to add cells.

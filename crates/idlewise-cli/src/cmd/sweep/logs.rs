@@ -382,7 +382,7 @@ pub fn read_table(path: &Path) -> Result<Vec<PlannedLog>> {
         };
         let sha256 = match row.sha256 {
             _ if row.url.as_deref() == Some("") => fault("url is empty"),
-            Some(sha256) if !is_sha256(&sha256) => {
+            Some(sha256) if !Sums::is_sum(&sha256) => {
                 fault("log_sha256 is not a SHA-256, which has 64 digits from 0 to 9 and a to f")
             }
             Some(sha256) => Ok(sha256),
@@ -392,11 +392,6 @@ pub fn read_table(path: &Path) -> Result<Vec<PlannedLog>> {
         PlannedLog { sha256, about: row.about, name: row.name, path }
     };
     Ok(rows.into_iter().enumerate().map(log).collect())
-}
-
-/// Whether it is a hash as we write it.
-fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// A path as a table has it: itself, or a URL if it is not UTF-8.
