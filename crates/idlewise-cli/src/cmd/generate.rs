@@ -63,7 +63,7 @@ impl Generate {
                 screen::raw_stdout().write_all(&text)?;
             }
             What::Man { folder, force } => {
-                command = without_help(command);
+                command = for_pages(command);
                 command.build();
                 write_pages(&command, &folder, force)?;
             }
@@ -72,9 +72,11 @@ impl Generate {
     }
 }
 
-/// Without the commands called `help`: they have no page, so none should refer to it.
-fn without_help(command: clap::Command) -> clap::Command {
-    command.disable_help_subcommand(true).mut_subcommands(without_help)
+/// Without the commands called `help`: they have no page, so none should refer to it. And with the text of options that `-h`
+/// leaves out, which a page would name and not explain.
+fn for_pages(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| argument.hide_short_help(false));
+    command.disable_help_subcommand(true).mut_subcommands(for_pages)
 }
 
 /// Writes the pages of a command and all its subcommands.

@@ -146,6 +146,19 @@ fn the_change_is_written_in_each_form() {
     assert_refused(&[&arguments[..], &["dropin", "-o", path]].concat(), &["exists"]);
 }
 
+/// An empty container has no /tmp.
+#[test]
+fn without_a_folder_for_its_recording_it_asks_for_one() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    let output = command.env("TMPDIR", "/nowhere").args(["advise", "-d", "1"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("set TMPDIR to a folder that exists") && said.lines().count() == 1,
+        "{said}"
+    );
+}
+
 #[test]
 fn wrong_input_is_refused_in_a_line() {
     let log = "traces/h-pingpong.parquet";

@@ -710,4 +710,8 @@ fn a_compiled_governor_is_kept_only_where_nobody_else_can_write() {
     command.env_remove("XDG_CACHE_HOME").env_remove("HOME").env("TMPDIR", &temporary);
     assert_eq!(run(&mut command), rows);
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
+    // Nor is a home made for a user who has none.
+    let (home, mut command) = (place.path("home"), place.command());
+    assert_eq!(run(command.env_remove("XDG_CACHE_HOME").env("HOME", &home)), rows);
+    assert!(!Path::new(&home).exists());
 }

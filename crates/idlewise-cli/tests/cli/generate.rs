@@ -35,6 +35,15 @@ fn writes_a_manual_page_for_each_command() {
     ] {
         assert!(page.contains(part), "{part:?} is not in {page}");
     }
+    // Options that only --help has are explained here too: below each is a text.
+    for name in &names {
+        let page = fs::read_to_string(folder.path().join(name)).unwrap();
+        for option in page.split(".TP\n").skip(1) {
+            let mut lines = option.lines();
+            let (header, text) = (lines.next().unwrap(), lines.next().unwrap_or_default());
+            assert!(!text.is_empty() && !text.starts_with('.'), "{name}: {header}: {text:?}");
+        }
+    }
     // An example can be pasted: its lines are those of `--help`, and none is filled with the next.
     let help = stdout(&["replay", "--help"]);
     let example = help.lines().find(|line| line.ends_with('\\')).unwrap();

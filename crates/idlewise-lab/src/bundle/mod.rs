@@ -37,6 +37,8 @@ pub const TOP: &str = "evidence";
 const LEVEL: i32 = 12;
 /// The most memory that a bundle can make the decompressor take, as a power of two: 128 MiB.
 const WINDOW_LOG_MAX: u32 = 27;
+/// How a bundle begins: Zstandard's magic number.
+const ZSTANDARD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// What a bundle may contain at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +72,10 @@ pub type Take<'a> = dyn FnMut(&BundlePath, u64, &mut dyn Read) -> io::Result<()>
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// The bundle cannot be read, or is not Zstandard.
+    /// It is something else.
+    #[error("it is not a bundle, which `idlewise log bundle` makes: it does not begin as one")]
+    NotABundle,
+    /// The bundle cannot be read.
     #[error("cannot read: {0}")]
     Read(io::Error),
     /// A file of it cannot be written.
@@ -177,10 +182,18 @@ pub fn pack(folder: &Path, paths: &[BundlePath], to: impl Write) -> io::Result<(
 /// # Errors
 /// If it is not a bundle, exceeds the limits, or `take` fails.
 pub fn unpack(
-    packed: impl Read,
+    mut packed: impl Read,
     limits: Limits,
     take: &mut Take<'_>,
 ) -> Result<Vec<Unpacked>, BundleError> {
+    let mut begin = Vec::new();
+    let mut first = packed.by_ref().take(ZSTANDARD.len() as u64);
+    first.read_to_end(&mut begin).map_err(BundleError::Read)?;
+    // What is shorter ends too early.
+    if !ZSTANDARD.starts_with(&begin) {
+        return Err(BundleError::NotABundle);
+    }
+    let packed = begin.as_slice().chain(packed);
     let mut archive = zstd::Decoder::new(packed).map_err(BundleError::Read)?;
     archive.window_log_max(WINDOW_LOG_MAX).map_err(BundleError::Read)?;
     unpack_tar(BufReader::new(archive), limits, take)
@@ -245,6 +258,13 @@ mod tests {
         let bytes = packed(folder.path(), &["a.txt", "c.txt", "logs/b.parquet"]);
         for length in 0..bytes.len() {
             assert!(unpacked(&bytes[..length]).is_err(), "{length} of {}", bytes.len());
+        }
+    }
+
+    #[test]
+    fn what_is_no_bundle_is_said_to_be_none() {
+        for other in [&b"\x1f\x8b\x08\x00 gzip"[..], b"(\xb5/\xfe", b"P"] {
+            assert!(matches!(unpacked(other), Err(BundleError::NotABundle)), "{other:?}");
         }
     }
 

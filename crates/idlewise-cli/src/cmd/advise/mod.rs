@@ -8,7 +8,7 @@ mod profile;
 mod replayed;
 
 use std::fs::{self, DirBuilder};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -508,8 +508,12 @@ impl OwnFolder {
         let name = format!("idlewise-advise-{}-{}", std::process::id(), now.as_nanos());
         let path = std::env::temp_dir().join(name);
         DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
+            let other = match error.kind() {
+                ErrorKind::NotFound => "a folder that exists",
+                _ => "a place with more room",
+            };
             Failure::new(format_args!(
-                "cannot keep a recording in {}: {error}; set TMPDIR to a place with more room",
+                "cannot keep a recording in {}: {error}; set TMPDIR to {other}",
                 path.display()
             ))
         })?;
