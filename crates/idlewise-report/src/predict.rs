@@ -69,6 +69,10 @@ pub struct PredictedRun {
     latency: Option<Change>,
     energy_uj: Option<f64>,
     energy: Option<Change>,
+    /// With a power limit.
+    speed: Option<Change>,
+    /// The share of their time in which tasks run.
+    run_share: f64,
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
@@ -88,6 +92,8 @@ impl PredictedRun {
         let throughput = Change::of(&throughput_ratios, &vec![1.0; throughput_ratios.len()]);
         let (latencies, base_latencies) = both(|outcome| outcome.latency_mean_ns);
         let (energies, base_energies) = both(Outcome::energy_uj);
+        let (speeds, base_speeds) = both(Outcome::mean_speed);
+        let has_limit = speeds.iter().chain(&base_speeds).any(|&speed| speed != 1.0);
         PredictedRun {
             governor: governor.to_owned(),
             step_count: outcomes.first().map_or(0, |outcome| outcome.step_count),
@@ -98,6 +104,8 @@ impl PredictedRun {
             latency: Change::of(&latencies, &base_latencies),
             energy_uj: mean(&energies),
             energy: Change::of(&energies, &base_energies),
+            speed: Change::of(&speeds, &base_speeds).filter(|_| has_limit),
+            run_share: mean(&all(outcomes, |outcome| Some(outcome.run_share()))).unwrap_or(0.0),
         }
     }
 
@@ -111,6 +119,16 @@ impl PredictedRun {
             energy: self.energy.filter(|_| idle),
             ..self
         }
+    }
+
+    /// If tasks get more done at more energy, which other CPUs may then lack: at how much less frequency, as a share, the
+    /// gain is lost. With its name.
+    pub fn flips_at(&self) -> Option<(&str, f64)> {
+        let gain = self.throughput?.mean;
+        let costs_energy = self.energy.is_some_and(|energy| energy.mean > 0.0);
+        let slower = 1.0 + gain / self.run_share;
+        let counts = gain >= MARGINS.throughput && costs_energy && slower.is_finite();
+        counts.then_some((&self.governor, 1.0 - 1.0 / slower))
     }
 
     /// Whether it does exactly what the recorded setting does.
@@ -135,6 +153,7 @@ pub fn verdicts(runs: &[PredictedRun], powers: Basis, elsewhere: Option<&str>) -
             ("throughput", run.throughput.map(Change::with_range)),
             ("mean latency", run.latency.map(mean)),
             ("energy", run.energy.map(powers)),
+            ("frequency", run.speed.map(mean)),
         ];
         let parts: Vec<String> = parts
             .into_iter()
@@ -208,8 +227,9 @@ impl PredictedTask {
 
     /// Leaves out what a reproduction does not vouch for.
     pub fn only(self, vouched: Vouched) -> Self {
-        let has_tail = vouched.tail;
+        let Vouched { middle: has_middle, tail: has_tail, .. } = vouched;
         PredictedTask {
+            p50: self.p50.filter(|_| has_middle),
             mean_ns: self.mean_ns.filter(|_| has_tail),
             p99: self.p99.filter(|_| has_tail),
             p999: self.p999.filter(|_| has_tail),
@@ -267,6 +287,14 @@ pub fn run_columns() -> Vec<Column<PredictedRun>> {
             row.energy.map(|change| change.mean).into()
         })
         .means("Its change from the recorded setting."),
+        C::ratio("frequency_change_ratio", "frequency change", |row| {
+            row.speed.map(|change| change.mean).into()
+        })
+        .means(
+            "With a power limit: the change of the mean frequency of running CPUs from the recorded \
+             setting.",
+        )
+        .detail(),
         C::ns("makespan_ns", "makespan", |row| row.makespan_ns.into())
             .means(
                 "From the beginning to the end of the last step, mean over replicates. Some timer of the kernel \
@@ -495,6 +523,19 @@ pub fn withheld_text(reproduction: &Reproduction) -> Option<String> {
     Some(format!(
         "Not predicted, as the recording does not reproduce itself there: {withheld} ({misses})."
     ))
+}
+
+/// Says of which tasks and requests figures are left out; `None` if of none.
+pub fn not_reproduced_text(tasks: &[(&str, Reproduction)]) -> Option<String> {
+    let names = |has_middle: bool| -> Option<String> {
+        let those = tasks.iter().filter(|(_, off)| off.vouches().middle == has_middle);
+        let names: Vec<&str> = those.map(|(task, _)| *task).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let tails = names(true).map(|names| format!("mean, p99 and p99.9 of {names}"));
+    let parts: Vec<String> = names(false).into_iter().chain(tails).collect();
+    let why = "Left out of single rows, as the recording does not reproduce them (--json says by how much)";
+    (!parts.is_empty()).then(|| format!("{why}: {}.", parts.join("; ")))
 }
 
 /// Says in which figures it is not near enough.

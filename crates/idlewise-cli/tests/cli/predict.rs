@@ -323,13 +323,22 @@ fn what_does_not_reproduce_itself_is_left_out_and_named() {
     for row in told["runs"].as_array().unwrap() {
         assert!(row["latency_mean_ns"].is_null() && row["energy_uj"].is_number(), "{row}");
     }
+    // Rows of single tasks stand on what is reproduced of them.
+    let off = told["tasks_not_reproduced"].as_array().unwrap();
+    let mut shown = 0;
     for row in told["tasks"].as_array().unwrap() {
-        let is_left_out = |key: &str| row[key].is_null();
-        assert!(
-            ["latency_mean_ns", "latency_p99_ns", "latency_p999_ns"].map(is_left_out) == [true; 3]
-        );
-        assert!(is_left_out("latency_change_ratio") && row["latency_p50_ns"].is_number(), "{row}");
+        let misses = off.iter().find(|of| of["task"] == row["task"]);
+        let misses = misses.map_or("", |of| of["misses"].as_str().unwrap());
+        let lacks_tail = row["task"] == "all" || !misses.is_empty();
+        let lacks_all = misses.contains("p50") || misses.contains("KS");
+        for key in ["latency_mean_ns", "latency_p99_ns", "latency_p999_ns"] {
+            assert_eq!(row[key].is_null(), lacks_tail, "{key} of {row}: {misses}");
+        }
+        assert_eq!(row["latency_p50_ns"].is_null(), lacks_all, "{row}: {misses}");
+        shown += usize::from(!lacks_tail);
     }
+    assert!(shown > 0 && !off.is_empty(), "{told}");
+    assert!(words.contains("Left out of single rows"), "{text}");
     // All of it for a recording that reproduces itself.
     let whole =
         json(&["predict", "traces/c-pingpong.trace.dat.xz", "--governor", "menu", "--json"]);
@@ -475,6 +484,69 @@ fn switching_c6_off_on_the_bundled_nginx_is_predicted() {
     assert!((150_000.0..=205_000.0).contains(&saved_ns), "{saved_ns}");
     let energy = &off["runs"][1]["energy_change_ratio"];
     assert!(energy.as_f64().unwrap() > 0.3, "{energy}");
+}
+
+/// Two tasks that compute for 2 ms at a time, each on its CPU, and take turns. `menu` finds the other CPU in C1.
+fn write_turns(path: &Path) {
+    let (mut metadata, mut steps) = ping_pong();
+    steps.truncate(400);
+    let (mut at_ns, long_ns) = (0, 2_000_000);
+    for step in &mut steps {
+        step.due_at_ns = at_ns;
+        step.run_at_ns = at_ns + if step.idle_state.is_some() { 5_000 } else { 0 };
+        step.end_at_ns = step.run_at_ns + long_ns;
+        step.run_ns = long_ns as u64;
+        if let Cause::Task(from) = &mut step.cause {
+            from.offset_ns = long_ns as u64;
+        }
+        at_ns = step.end_at_ns;
+    }
+    metadata.last_at_ns = at_ns;
+    write(path, &(metadata, steps));
+}
+
+#[test]
+fn with_a_power_limit_what_idle_cpus_draw_is_missing_elsewhere() {
+    let folder = folder();
+    let path = folder.path().join("turns.parquet");
+    write_turns(&path);
+    let line = ["predict", path.to_str().unwrap(), "--governor", "fixed=POLL", "--json"];
+    let told = |more: &[&str]| json(&[&line[..], more].concat());
+    let change = |told: &serde_json::Value, of: &str| told["runs"][1][of].as_f64();
+    let free = told(&[]);
+    assert!(change(&free, "throughput_change_ratio").unwrap() > 0.0, "{free}");
+    assert_eq!(change(&free, "frequency_change_ratio"), None);
+    // One CPU runs and one idles: polling takes as much as running, and the limit is what one CPU takes.
+    let limited = told(&["--power-limit-w", "8"]);
+    let frequency = change(&limited, "frequency_change_ratio").unwrap();
+    assert!((-0.5..-0.1).contains(&frequency), "{limited}");
+    let throughput = change(&limited, "throughput_change_ratio").unwrap();
+    assert!((throughput - frequency).abs() < 0.02, "they compute all the time: {limited}");
+    // Under the recorded setting they are as fast as recorded.
+    let itself = limited["reproduction"]["throughput_ratio"].as_f64().unwrap();
+    assert!((itself - 1.0).abs() < 0.01, "{limited}");
+    // With power for all, both settings get as fast as CPUs can be.
+    let rich = told(&["--power-limit-w", "1000"]);
+    assert!(change(&rich, "frequency_change_ratio").unwrap().abs() < 0.005, "{rich}");
+    for refused in [["--power-limit-w", "0"], ["--power-limit-w", "nan"], ["--turbo-ratio", "2"]] {
+        assert_eq!(failure(&[&line[..], &refused].concat()).0, Some(2), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_gain_that_turbo_could_take_away_is_doubted() {
+    let text = |more: &[&str]| {
+        let line = ["predict", NGINX, "--governor", "menu", "--replicates", "2", "--doubts"];
+        stdout(&[&line[..], more].concat()).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let off = text(&["--disable", "C6"]);
+    assert!(
+        off.contains("less frequency to others, the gain of throughput with menu, C6 off is lost"),
+        "{off}"
+    );
+    assert!(!text(&[]).contains("less frequency"));
+    let limited = text(&["--disable", "C6", "--power-limit-w", "5"]);
+    assert!(limited.contains(", frequency -") && !limited.contains("less frequency"), "{limited}");
 }
 
 /// The same governor on another machine read as if it were worse than itself.

@@ -34,7 +34,8 @@
 //! What the log cannot know is missing here too (see [`idlewise_trace::causes`]): waits that did not happen because the
 //! data was there in time, timeouts that did not expire, interrupts that woke nobody. So a step that served several items
 //! at once always does. Which tasks are bound to CPUs is guessed, and all have one weight. Kernels before 6.6 are played
-//! with the rules of 6.12. No task runs faster or slower than recorded: caches, SMT and frequency are those of the recording.
+//! with the rules of 6.12. No task runs faster or slower than recorded, except with a power limit
+//! ([`CausedWorkload::set_speed`]): caches, SMT and frequency are those of the recording.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -268,6 +269,8 @@ pub struct CausedWorkload {
     span_ns: u64,
     hz: u32,
     costs: Costs,
+    /// How fast the recorded CPUs were, of their nominal speed.
+    speed: f64,
     /// What the recording shows of the exit latency of each state.
     shown_exits_ns: BTreeMap<u8, u64>,
     /// How long an idle CPU takes to learn of a wake-up by another one.
@@ -458,6 +461,7 @@ impl CausedWorkload {
             span_ns,
             hz: metadata.hz.unwrap_or(250).clamp(10, 10_000),
             costs,
+            speed: 1.0,
             shown_exits_ns: BTreeMap::new(),
             delivery_ns: 0,
             idle_entry_ns: 0,
@@ -519,6 +523,17 @@ impl CausedWorkload {
     fn history_step_count(&self) -> u64 {
         let count = HISTORY_STEP_COUNT.saturating_mul(self.cpu_count).min(self.steps.len());
         if self.costs == Costs::Machine { 0 } else { count as u64 }
+    }
+
+    /// Says how fast the recorded CPUs were, of their nominal speed. A run under a power limit
+    /// ([`Hardware::tdp_mw`]) then takes as long as recorded where it is as fast, and longer or shorter otherwise.
+    pub fn set_speed(&mut self, speed: f64) {
+        self.speed = speed;
+    }
+
+    /// See [`Self::set_speed`]; 1 if nothing was said.
+    pub fn speed(&self) -> f64 {
+        self.speed
     }
 
     /// How many steps it has.

@@ -73,10 +73,13 @@ struct Pace {
     end_ns: u64,
     step_count: usize,
     wake_count: usize,
+    /// How long its steps ran in the recording.
+    run_ns: u64,
 }
 
 impl Pace {
-    const NONE: Pace = Pace { begin_ns: u64::MAX, end_ns: 0, step_count: 0, wake_count: 0 };
+    const NONE: Pace =
+        Pace { begin_ns: u64::MAX, end_ns: 0, step_count: 0, wake_count: 0, run_ns: 0 };
 
     fn span_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.begin_ns)
@@ -92,6 +95,7 @@ impl Pace {
             end_ns: self.end_ns.max(other.end_ns),
             step_count: self.step_count + other.step_count,
             wake_count: self.wake_count + other.wake_count,
+            run_ns: self.run_ns.saturating_add(other.run_ns),
         }
     }
 }
@@ -137,7 +141,7 @@ impl Outcome {
         if missing_count > 0 {
             return Err(PredictError::Circular { count: missing_count });
         }
-        Ok(Self::with(windows, ledger.take_splits(), Some(report)))
+        Ok(Self::with(windows, ledger.take_splits(), Some(report)).with_run_times(workload))
     }
 
     /// What the recording itself shows.
@@ -150,7 +154,16 @@ impl Outcome {
             end_ns: step.recorded_end_ns,
             is_woken: step.arrival != Arrival::AtOnce,
         });
-        Self::of(windows.collect(), None)
+        Self::of(windows.collect(), None).with_run_times(workload)
+    }
+
+    fn with_run_times(mut self, workload: &CausedWorkload) -> Self {
+        for step in &workload.steps {
+            if let Some(pace) = self.paces.get_mut(&step.task) {
+                pace.run_ns = pace.run_ns.saturating_add(step.run_ns);
+            }
+        }
+        self
     }
 
     fn of(windows: Vec<Window>, report: Option<Report>) -> Self {
@@ -166,7 +179,7 @@ impl Outcome {
         let mut paces: BTreeMap<u32, Pace> = BTreeMap::new();
         for window in &windows {
             let (begin_ns, end_ns) = (window.due_ns, window.end_ns);
-            let of_step = Pace { begin_ns, end_ns, step_count: 1, wake_count: 0 };
+            let of_step = Pace { begin_ns, end_ns, step_count: 1, ..Pace::NONE };
             let pace = paces.entry(window.task).or_insert(Pace::NONE);
             *pace = pace.and(&of_step);
         }
@@ -266,6 +279,21 @@ impl Outcome {
         weighted_mean(of_base.iter().filter_map(ratio))
     }
 
+    /// The share of their time in which tasks ran, weighted as in [`Outcome::throughput_ratio`].
+    pub fn run_share(&self) -> f64 {
+        let (mut sum, mut count) = (0.0, 0);
+        for pace in self.paces.values().filter(|pace| pace.span_ns() > 0) {
+            sum += pace.wake_count as f64 * pace.run_ns as f64 / pace.span_ns() as f64;
+            count += pace.wake_count;
+        }
+        sum / count.max(1) as f64
+    }
+
+    /// How fast CPUs were while they ran, of their nominal speed: 1 without a power limit. `None` for the recording.
+    pub fn mean_speed(&self) -> Option<f64> {
+        self.report.as_ref().map(|report| report.cores.mean_frequency_ratio())
+    }
+
     /// The energy of the run; `None` for the recording.
     pub fn energy_uj(&self) -> Option<f64> {
         self.report.as_ref().map(|report| report.cores.energy_uj())
@@ -285,6 +313,9 @@ pub struct Likeness {
 }
 
 impl Likeness {
+    /// No difference.
+    const SAME: Likeness = Likeness { p50_ratio: 1.0, p99_ratio: 1.0, distance: 0.0 };
+
     fn new(recorded: &Durations, run: &Durations) -> Self {
         let ratio = |share: f64| {
             let around = (1.0 - share) * SHARE_RATIO;
@@ -342,15 +373,10 @@ impl Standard {
 
     /// Compares a run with the recording. The run must still have its steps.
     pub fn compare(&self, run: &Outcome) -> Reproduction {
-        let latencies = run.latencies();
         Reproduction {
             throughput_ratio: run.throughput_ratio(&self.recorded),
-            wake_count_ratio: match (latencies.count(), self.wake_count()) {
-                (ran, recorded) if ran == recorded => 1.0,
-                (ran, recorded) => ran as f64 / recorded as f64,
-            },
-            latency: Likeness::new(&self.latencies, &latencies),
             gap: Likeness::new(&self.gaps, &run.gaps()),
+            ..Reproduction::of_waits(&self.latencies, &run.latencies())
         }
     }
 }
@@ -388,6 +414,19 @@ enum Rests {
 }
 
 impl Reproduction {
+    /// Compares only wake-ups, such as those of one task: how many there are, and how long they took.
+    pub fn of_waits(recorded: &Durations, run: &Durations) -> Self {
+        Reproduction {
+            throughput_ratio: 1.0,
+            wake_count_ratio: match (run.count(), recorded.count()) {
+                (ran, recorded) if ran == recorded => 1.0,
+                (ran, recorded) => ran as f64 / recorded as f64,
+            },
+            latency: Likeness::new(recorded, run),
+            gap: Likeness::SAME,
+        }
+    }
+
     /// Compares runs with the recording; see [`Reproduction::median`].
     pub fn new(recorded: &Outcome, runs: &[Outcome]) -> Self {
         let standard = Standard::new(recorded.clone());
@@ -538,7 +577,7 @@ mod tests {
 
     #[test]
     fn a_miss_takes_only_what_rests_on_it() {
-        let near = Likeness { p50_ratio: 1.0, p99_ratio: 1.0, distance: 0.0 };
+        let near = Likeness::SAME;
         let all =
             Reproduction { throughput_ratio: 1.0, wake_count_ratio: 1.0, latency: near, gap: near };
         let [far_p50, far_p99] =

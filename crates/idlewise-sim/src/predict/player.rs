@@ -284,6 +284,17 @@ impl Program for Player {
     }
 
     fn next(&mut self, view: &mut View<'_>) -> Op {
+        match self.next_op(view) {
+            Op::Run { ns } if self.workload.speed != 1.0 => {
+                Op::Run { ns: (ns as f64 * self.workload.speed).round() as u64 }
+            }
+            op => op,
+        }
+    }
+}
+
+impl Player {
+    fn next_op(&mut self, view: &mut View<'_>) -> Op {
         let now_ns = view.now_ns;
         loop {
             if self.step == self.end {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -17,8 +18,8 @@ use idlewise_host::{Root, settings};
 use idlewise_lab::notes::add_machine;
 use idlewise_lab::target::{disabled, is_own_machine, named_machine, promoted};
 use idlewise_report::predict::{
-    Checked, PredictedRun, PredictedTask, checked_table, misses_text, reproduction_text, run_table,
-    task_table, verdicts, withheld_text,
+    Checked, PredictedRun, PredictedTask, checked_table, misses_text, not_reproduced_text,
+    reproduction_text, run_table, task_table, verdicts, withheld_text,
 };
 use idlewise_report::{Notes, TextStyle, counted, wrap};
 use idlewise_sim::predict::{Arrivals, Likeness, Outcome, Reproduction, Vouched};
@@ -28,8 +29,8 @@ use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{Doubt, RecordedMachine};
 use serde_json::json;
 
-use self::played::{Played, Replicates, Setting};
-use self::rows::{Kept, Rows, Shown};
+use self::played::{Budget, Played, Replicates, Setting};
+use self::rows::{Kept, Of, Rows, Shown};
 use super::export::simulated::{About, SimulatedLog, perfetto_path};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
@@ -72,6 +73,9 @@ Examples:
   # Was it right? Run the workload once without C6, and print measured beside predicted figures
   sudo idlewise predict run.dat --governor menu --disable C6 --check no-c6.dat -- ./workload
 
+  # The same if all CPUs share 15 W: what shallower states draw is then missing elsewhere
+  idlewise predict run.dat --governor menu --disable C6 --power-limit-w 15
+
   # Clients that send again only after an answer
   idlewise predict run.dat --governor teo --arrivals closed
 
@@ -110,6 +114,15 @@ pub struct Predict {
     /// Forbid states with a longer exit latency, in us
     #[arg(long, value_name = "T")]
     latency_limit_us: Option<u32>,
+
+    /// Let all CPUs share this much power, in W: they run faster than recorded where idle states leave more of it than in
+    /// the recorded setting, and slower where less [default: tasks run as fast as recorded]
+    #[arg(long, value_name = "W", value_parser = power_w, conflicts_with_all = ["machine", "write_log"])]
+    power_limit_w: Option<f64>,
+
+    /// The highest frequency with --power-limit-w, of the nominal one
+    #[arg(long, value_name = "R", default_value_t = 1.4, value_parser = turbo_ratio, requires = "power_limit_w")]
+    turbo_ratio: f64,
 
     /// When interrupts from outside come. Open: at their recorded times. Closed: the recorded time after the task that they
     /// wake began to wait, as from clients that send again only after an answer
@@ -186,6 +199,18 @@ impl fmt::Display for AskedArrivals {
     }
 }
 
+fn power_w(text: &str) -> Result<f64, String> {
+    number(text, 0.001..=1e6).ok_or_else(|| "give a number of watts, 0.001 to 1000000".to_owned())
+}
+
+fn turbo_ratio(text: &str) -> Result<f64, String> {
+    number(text, 1.0..=10.0).ok_or_else(|| "give a number from 1 to 10".to_owned())
+}
+
+fn number(text: &str, range: RangeInclusive<f64>) -> Option<f64> {
+    text.parse().ok().filter(|number| range.contains(number))
+}
+
 /// `A->B`, or `A→B`.
 #[derive(Clone, Debug)]
 struct AskedRequest {
@@ -226,6 +251,8 @@ impl fmt::Display for AskedRequest {
 struct Answer<'a> {
     played: &'a Played,
     reproduction: Reproduction,
+    /// The tasks and requests of which it does not reproduce all figures.
+    not_reproduced: Vec<(&'a str, Reproduction)>,
     runs: Vec<PredictedRun>,
     tasks: Vec<PredictedTask>,
     checked: Vec<Checked>,
@@ -243,6 +270,8 @@ pub const ROLES: Roles = &[
         &[
             "disabled",
             "latency_limit_us",
+            "power_limit_w",
+            "turbo_ratio",
             "arrivals",
             "tasks",
             "requests",
@@ -362,6 +391,7 @@ impl Predict {
                 writeln!(out, "{path}: {}; {perfetto}", counted(gap_count, "gap"))?;
             }
         }
+        let not_reproduced = rows.not_reproduced();
         let (runs, tasks) = rows.vouched();
         let checked = match (&self.check, runs.get(1), tasks.get(1)) {
             // The recorded setting's row is the first.
@@ -379,6 +409,7 @@ impl Predict {
         let answer = Answer {
             played: &played,
             reproduction,
+            not_reproduced,
             runs,
             tasks,
             checked,
@@ -430,7 +461,11 @@ impl Predict {
             AskedArrivals::Open => Arrivals::Open,
             AskedArrivals::Closed => Arrivals::Closed,
         };
-        Played::new(&self.recording, log, self.recorded()?, arrivals)
+        let mut played = Played::new(&self.recording, log, self.recorded()?, arrivals)?;
+        if let Some(power_w) = self.power_limit_w {
+            played.share(Budget { power_w, turbo_ratio: self.turbo_ratio })?;
+        }
+        Ok(played)
     }
 
     fn reading(&self) -> Reading<'_> {
@@ -558,7 +593,7 @@ impl Predict {
                 )));
             }
         }
-        let mut shown = vec![Shown::All];
+        let mut shown = vec![Of::All];
         for asked in &self.requests {
             let (asks, answers) = asked.as_pair();
             let requests = played
@@ -571,7 +606,7 @@ impl Predict {
                     known()
                 )));
             }
-            shown.push(Shown::Requests(asked.to_string(), requests));
+            shown.push(Of::Requests(asked.to_string(), requests));
         }
         let mut names: Vec<(&str, (usize, Vec<u32>))> = by_name.into_iter().collect();
         names.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
@@ -581,12 +616,13 @@ impl Predict {
             false => names.retain(|(name, _)| self.tasks.iter().any(|task| task == name)),
         }
         let tasks = names.into_iter();
-        shown.extend(tasks.map(|(name, (_, tasks))| Shown::Tasks(name.to_owned(), tasks)));
-        Ok(shown)
+        shown.extend(tasks.map(|(name, (_, tasks))| Of::Tasks(name.to_owned(), tasks)));
+        Ok(shown.into_iter().map(|of| Shown::new(of, &recorded)).collect())
     }
 
     fn print(&self, out: &mut Screen, answer: &Answer<'_>) -> Result<()> {
-        let Answer { played, reproduction, runs, tasks, checked, machine, .. } = answer;
+        let Answer { played, reproduction, not_reproduced, runs, tasks, checked, machine, .. } =
+            answer;
         let recorded_governor = &played.governor;
         let vouched = reproduction.vouches();
         if self.csv {
@@ -603,6 +639,18 @@ impl Predict {
             counted(self.replicates, "replicate")
         );
         let mut notes = self.notes(machine, played, vouched);
+        if self.power_limit_w.is_some() {
+            notes.basis(Basis::Assumed, "that power grows with frequency to the power of 2.5");
+        }
+        for (run, lost) in
+            runs.iter().filter_map(PredictedRun::flips_at).filter(|_| self.power_limit_w.is_none())
+        {
+            notes.doubt(format_args!(
+                "tasks run as fast as recorded: if CPUs that sleep less deeply leave {:.0} % less frequency to others, the \
+                 gain of throughput with {run} is lost (--power-limit-w plays that)",
+                100.0 * lost
+            ));
+        }
         for text in &answer.overrides {
             notes.doubt(text.clone());
         }
@@ -614,6 +662,7 @@ impl Predict {
                     "distance_ratio": likeness.distance,
                 })
             };
+            let of_task = |(task, off): &(&str, Reproduction)| json!({ "task": task, "misses": misses_text(&off.reasons()) });
             let document = json!({
                 "log": name,
                 "machine": machine.id,
@@ -627,6 +676,7 @@ impl Predict {
                     "gap": like(&reproduction.gap),
                 },
                 "not_predicted": withheld_text(reproduction),
+                "tasks_not_reproduced": not_reproduced.iter().map(of_task).collect::<Vec<_>>(),
                 "runs": run_table("", runs),
                 "tasks": task_table(tasks),
                 "checked": checked.iter().map(Checked::json).collect::<Vec<_>>(),
@@ -650,7 +700,11 @@ impl Predict {
         for verdict in verdicts.iter().take(VERDICT_COUNT_MAX) {
             writeln!(out, "{}", wrap(verdict, style.width, 2))?;
         }
-        writeln!(out, "{}\n", wrap(&itself, style.width, 2))?;
+        writeln!(out, "{}", wrap(&itself, style.width, 2))?;
+        if let Some(text) = not_reproduced_text(not_reproduced) {
+            writeln!(out, "{}", wrap(&text, style.width, 2))?;
+        }
+        writeln!(out)?;
         if let (Some(file), false) = (&self.check, checked.is_empty()) {
             let title = format!("Measured once: {}", screen::name(file));
             writeln!(out, "{}", checked_table(&title, checked).to_text(&style))?;

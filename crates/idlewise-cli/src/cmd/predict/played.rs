@@ -17,6 +17,10 @@ use rayon::prelude::*;
 use crate::error::{Failure, Result};
 use crate::governors::Choice;
 
+/// The speed under a power limit is looked for so often, until it changes by no more than this.
+const SPEED_COUNT_MAX: usize = 8;
+const SPEED_ERROR_MAX: f64 = 0.002;
+
 /// What is played, and where.
 pub(in crate::cmd) struct Setting<'a> {
     pub machine: &'a Machine,
@@ -68,6 +72,15 @@ pub(in crate::cmd) struct Played {
     pub choice: Choice,
     /// How often CPUs need their next tick, which no event tells.
     tick_need: f64,
+    /// The power that all CPUs share, if it is limited.
+    budget: Option<Budget>,
+}
+
+/// A power limit, and how fast CPUs get that do not need theirs.
+#[derive(Clone, Copy)]
+pub(in crate::cmd) struct Budget {
+    pub power_w: f64,
+    pub turbo_ratio: f64,
 }
 
 /// All steps of a log.
@@ -106,14 +119,37 @@ impl Played {
         let workload = CausedWorkload::new(&metadata, &steps, arrivals, Costs::Recorded)
             .map_err(|error| failure(path, &error))?;
         let (path, workload) = (path.to_owned(), Arc::new(workload));
-        let mut played =
-            Played { path, metadata, workload, machine, governor, choice, tick_need: 0.0 };
+        let mut played = Played {
+            path,
+            metadata,
+            workload,
+            machine,
+            governor,
+            choice,
+            tick_need: 0.0,
+            budget: None,
+        };
         played.tick_need =
             played.with_setup(&Setting::new(&played.machine), &played.choice, |setup| {
                 let mut setup = setup();
                 calibrate(&played.workload, &mut setup, Replicates::CALIBRATING_SEED)
             })?;
         Ok(played)
+    }
+
+    /// Lets CPUs share a power limit. Under the recorded setting they are then as fast as recorded, on average.
+    pub fn share(&mut self, budget: Budget) -> Result<()> {
+        self.budget = Some(budget);
+        for _ in 0..SPEED_COUNT_MAX {
+            let one = Replicates { count: 1, ..Replicates::DEFAULT };
+            let runs = self.play(&Setting::new(&self.machine), &self.choice, one)?;
+            let found = runs.first().and_then(Outcome::mean_speed).unwrap_or(1.0);
+            if (found / self.workload.speed() - 1.0).abs() <= SPEED_ERROR_MAX {
+                break;
+            }
+            Arc::get_mut(&mut self.workload).expect("no run has it now").set_speed(found);
+        }
+        Ok(())
     }
 
     /// Plays a setting; the runs are in the order of their seeds.
@@ -151,7 +187,10 @@ impl Played {
     ) -> Result<T> {
         let machine = setting.machine;
         let (player, states) = (choice.on(machine)?, machine.table().map_err(Failure::new)?);
-        let hardware = self.workload.hardware(machine);
+        let mut hardware = self.workload.hardware(machine);
+        if let Some(Budget { power_w, turbo_ratio }) = self.budget {
+            (hardware.tdp_mw, hardware.turbo_ratio) = (Some(1e3 * power_w), turbo_ratio);
+        }
         let period_ns = tick_period_ns(hardware.hz as u32);
         let make = || player.governor(&states, period_ns).expect("the oracle was refused");
         let setup = || {

@@ -1,31 +1,44 @@
 //! From runs to rows. Runs with all their steps would take gigabytes, so each is summed up when it is over.
 
 use idlewise_report::predict::{PredictedRun, PredictedTask};
-use idlewise_sim::predict::{Outcome, Vouched, Waited};
+use idlewise_sim::predict::{Durations, Outcome, Reproduction, Vouched, Waited};
 
 /// What stands for all tasks together.
 const ALL: &str = "all";
 
 /// What is shown: a name, and the tasks or requests whose latencies it names.
-pub(super) enum Shown {
+pub(super) enum Of {
     All,
     Tasks(String, Vec<u32>),
     Requests(String, Vec<(usize, usize)>),
 }
 
+/// The same, with what the recording shows of it.
+pub(super) struct Shown {
+    of: Of,
+    recorded: Durations,
+}
+
 impl Shown {
+    pub fn new(of: Of, recorded: &Outcome) -> Self {
+        let recorded = of.waited(recorded).durations;
+        Shown { of, recorded }
+    }
+}
+
+impl Of {
     fn name(&self) -> &str {
         match self {
-            Shown::All => ALL,
-            Shown::Tasks(name, _) | Shown::Requests(name, _) => name,
+            Of::All => ALL,
+            Of::Tasks(name, _) | Of::Requests(name, _) => name,
         }
     }
 
     fn waited(&self, run: &Outcome) -> Waited {
         Waited::new(&match self {
-            Shown::All => run.waits(&|_| true),
-            Shown::Tasks(_, tasks) => run.waits(&|task| tasks.contains(&task)),
-            Shown::Requests(_, requests) => run.request_waits(requests),
+            Of::All => run.waits(&|_| true),
+            Of::Tasks(_, tasks) => run.waits(&|task| tasks.contains(&task)),
+            Of::Requests(_, requests) => run.request_waits(requests),
         })
     }
 }
@@ -38,7 +51,7 @@ pub(super) struct Kept {
 
 impl Kept {
     pub fn new(mut run: Outcome, shown: &[Shown]) -> Self {
-        let waited = shown.iter().map(|shown| shown.waited(&run)).collect();
+        let waited = shown.iter().map(|shown| shown.of.waited(&run)).collect();
         run.forget_steps();
         Kept { sums: run, waited }
     }
@@ -48,6 +61,8 @@ impl Kept {
 pub(super) struct Rows<'a> {
     shown: &'a [Shown],
     vouched: Vouched,
+    /// How near the recorded setting's runs are to the recording, in the waits of each of `shown`.
+    likenesses: Vec<Reproduction>,
     base: Vec<Outcome>,
     pub runs: Vec<PredictedRun>,
     /// Those of each of `shown`.
@@ -56,9 +71,16 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     pub fn new(name: &str, base: Vec<Kept>, shown: &'a [Shown], vouched: Vouched) -> Self {
+        let likeness = |(at, shown): (usize, &Shown)| {
+            let of_run =
+                |run: &Kept| Reproduction::of_waits(&shown.recorded, &run.waited[at].durations);
+            Reproduction::median(&base.iter().map(of_run).collect::<Vec<_>>())
+        };
+        let likenesses = shown.iter().enumerate().map(likeness).collect();
         let tasks = shown.iter().map(|_| Vec::new()).collect();
-        let mut rows = Rows { shown, vouched, base: Vec::new(), runs: Vec::new(), tasks };
-        rows.base = rows.push(name, base);
+        let (base_kept, base) = (base, Vec::new());
+        let mut rows = Rows { shown, vouched, likenesses, base, runs: Vec::new(), tasks };
+        rows.base = rows.push(name, base_kept);
         rows
     }
 
@@ -69,17 +91,40 @@ impl<'a> Rows<'a> {
         let mut waited: Vec<_> = waited.into_iter().map(Vec::into_iter).collect();
         for (shown, rows) in self.shown.iter().zip(&mut self.tasks) {
             let of_shown: Vec<Waited> = waited.iter_mut().filter_map(Iterator::next).collect();
-            let is_all = matches!(shown, Shown::All);
-            rows.push(PredictedTask::new(name, shown.name(), &of_shown, rows.first(), is_all));
+            let is_all = matches!(shown.of, Of::All);
+            rows.push(PredictedTask::new(name, shown.of.name(), &of_shown, rows.first(), is_all));
         }
         self.runs.push(PredictedRun::new(name, &sums, &self.base));
         sums
     }
 
+    /// The tasks and requests whose waits the recorded setting's runs do not reproduce, and how far they are off.
+    pub fn not_reproduced(&self) -> Vec<(&'a str, Reproduction)> {
+        let each = self.shown.iter().zip(&self.likenesses);
+        let off = each.filter(|(shown, likeness)| {
+            !matches!(shown.of, Of::All) && !likeness.misses().is_empty()
+        });
+        off.map(|(shown, likeness)| (shown.of.name(), *likeness)).collect()
+    }
+
+    /// What a row may show. Single tasks may reproduce what all together do not, and the other way round.
+    fn vouched_for(&self, at: usize) -> Vouched {
+        if matches!(self.shown[at].of, Of::All) {
+            return self.vouched;
+        }
+        let own = self.likenesses[at].vouches();
+        Vouched { tail: own.tail && self.vouched.idle, ..own }
+    }
+
     /// The rows, with the figures cleared that the reproduction does not vouch for.
-    pub fn vouched(self) -> (Vec<PredictedRun>, Vec<PredictedTask>) {
-        let Rows { vouched, runs, tasks, .. } = self;
-        let runs = runs.into_iter().map(|row| row.only(vouched));
-        (runs.collect(), tasks.into_iter().flatten().map(|row| row.only(vouched)).collect())
+    pub fn vouched(mut self) -> (Vec<PredictedRun>, Vec<PredictedTask>) {
+        let vouched = self.vouched;
+        let runs = std::mem::take(&mut self.runs).into_iter().map(|row| row.only(vouched));
+        let tasks = std::mem::take(&mut self.tasks).into_iter().enumerate();
+        let tasks = tasks.flat_map(|(at, rows)| {
+            let vouched = self.vouched_for(at);
+            rows.into_iter().map(move |row| row.only(vouched))
+        });
+        (runs.collect(), tasks.collect())
     }
 }
