@@ -107,13 +107,14 @@ impl<'a> Rows<'a> {
         off.map(|(shown, likeness)| (shown.of.name(), *likeness)).collect()
     }
 
-    /// What a row may show. Single tasks may reproduce what all together do not, and the other way round.
+    /// What a row may show: of single tasks, what they and all together reproduce. Where only a task's own tail was
+    /// reproduced, a kernel's was within 10 % in 6 of 25 cases.
     fn vouched_for(&self, at: usize) -> Vouched {
         if matches!(self.shown[at].of, Of::All) {
             return self.vouched;
         }
         let own = self.likenesses[at].vouches();
-        Vouched { tail: own.tail && self.vouched.idle, ..own }
+        Vouched { tail: own.tail && self.vouched.tail, ..own }
     }
 
     /// The rows, with the figures cleared that the reproduction does not vouch for.
