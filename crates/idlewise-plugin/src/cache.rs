@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Returns where compiled governors are kept: `idlewise/governors` in the user's cache folder, or `None` if
-/// the environment names no such folder. Who has no home gets none: system users' is often a name that nobody may create.
+/// the environment names no such folder. A home that does not exist is not made: a system user's often must not.
 pub fn cache_folder() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let of_home = || Some(absolute("HOME").filter(|home| home.is_dir())?.join(".cache"));

@@ -68,6 +68,13 @@ impl Place {
         self.0.path().join(name)
     }
 
+    /// Copies a bundled log to this one's folder `logs`, under another name.
+    pub fn copy(&self, trace: &str, to: &str) {
+        let logs = self.path("logs");
+        fs::create_dir_all(&logs).unwrap();
+        fs::copy(root().join("traces").join(trace), logs.join(to)).unwrap();
+    }
+
     pub fn run(&self, arguments: &[&str]) -> Output {
         let manifest = self.path("sweep.toml");
         idlewise(&[&["lab", "sweep"], arguments, &[manifest.to_str().unwrap()]].concat())
@@ -262,13 +269,9 @@ fn a_sweep_with_a_rival_ends() {
 #[test]
 fn a_recording_and_its_import_are_one_log() {
     let place = Place::new("logs = [\"logs\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");
-    fs::create_dir(place.path("logs")).unwrap();
-    let copy = |name: &str, to: &str| {
-        fs::copy(root().join("traces").join(name), place.path("logs").join(to)).unwrap();
-    };
-    copy("a-idle.perf.data.xz", "run.perf.data.xz");
+    place.copy("a-idle.perf.data.xz", "run.perf.data.xz");
     assert_eq!(place.counts(&[]), [0, 4, 0]);
-    copy("a-idle.parquet", "run.parquet");
+    place.copy("a-idle.parquet", "run.parquet");
     let said = |command: &[&str]| String::from_utf8(place.run(command).stderr).unwrap();
     let message = said(&[]);
     assert!(message.contains("run.perf.data.xz is left out, because "), "{message}");
@@ -279,14 +282,14 @@ fn a_recording_and_its_import_are_one_log() {
     let packed = fs::File::open(root().join("traces/a-idle.perf.data.xz")).unwrap();
     let mut unpacked = fs::File::create(place.path("logs/other.data")).unwrap();
     std::io::copy(&mut liblzma::read::XzDecoder::new(packed), &mut unpacked).unwrap();
-    copy("b-redis.perf.data.xz", "redis.perf.data.xz");
-    copy("s-softirq500.parquet", "redis.parquet");
+    place.copy("b-redis.perf.data.xz", "redis.perf.data.xz");
+    place.copy("s-softirq500.parquet", "redis.parquet");
     let message = said(&["status"]);
     assert!(message.contains("other.data is left out, because "), "{message}");
     assert!(message.contains("; so are 1 more"), "{message}");
     assert_eq!(place.sweep(&["status"]).1["cell_count"], 3 * 4);
     // What is left out as a copy does not count as another log of the recording.
-    copy("a-idle.parquet", "copy.parquet");
+    place.copy("a-idle.parquet", "copy.parquet");
     let message = said(&["status"]);
     assert!(message.contains("has the same content"), "{message}");
     assert!(!message.contains("both count"), "{message}");

@@ -18,13 +18,9 @@ fn store_of(place: &Place) -> String {
 #[test]
 fn parts_take_the_logs_from_a_table() {
     let place = Place::new("logs = [\"logs/\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");
-    fs::create_dir(place.path("logs")).unwrap();
-    let copy = |name: &str, to: &str| {
-        fs::copy(root().join("traces").join(name), place.path("logs").join(to)).unwrap();
-    };
-    copy("a-idle.parquet", "a.parquet");
-    copy("b-redis.parquet", "b.parquet");
-    copy("s-softirq500.perf.data.xz", "c.perf.data.xz");
+    place.copy("a-idle.parquet", "a.parquet");
+    place.copy("b-redis.parquet", "b.parquet");
+    place.copy("s-softirq500.perf.data.xz", "c.perf.data.xz");
     let table = place.path("table.parquet");
     let table = table.to_str().unwrap();
     let said = place.text(&["plan", "-o", table]);
@@ -33,7 +29,7 @@ fn parts_take_the_logs_from_a_table() {
     assert_eq!([0, 1, 2].map(|row| rows.text("log", row)), [Some("a"), Some("b"), Some("c")]);
     assert_eq!((rows.count("gap_count", 0), rows.count("gap_count", 2)), (Some(147), None));
     // One that came later is nobody's, until the table is made again.
-    copy("h-pingpong.parquet", "d.parquet");
+    place.copy("h-pingpong.parquet", "d.parquet");
     let parts = ["1/3", "2/3", "3/3"];
     let of_part =
         |part| place.counts(&["--logs", table, "--shard", part, "--store", &store_of(&place)]);
@@ -65,7 +61,7 @@ fn parts_take_the_logs_from_a_table() {
     }
     assert_eq!(fs::read(place.path("logs/a.parquet")).unwrap(), logs);
     // What is no longer what it was is no cell of what it was.
-    copy("s-softirq500.parquet", "b.parquet");
+    place.copy("s-softirq500.parquet", "b.parquet");
     fs::remove_file(place.path("logs/a.parquet")).unwrap();
     let fresh = place.path("fresh");
     let (status, document) = place.sweep(&["--logs", table, "--store", fresh.to_str().unwrap()]);

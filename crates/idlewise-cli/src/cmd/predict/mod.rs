@@ -641,15 +641,14 @@ impl Predict {
         let mut notes = self.notes(machine, played, vouched);
         if self.power_limit_w.is_some() {
             notes.basis(Basis::Assumed, "that power grows with frequency to the power of 2.5");
-        }
-        for (run, lost) in
-            runs.iter().filter_map(PredictedRun::flips_at).filter(|_| self.power_limit_w.is_none())
-        {
-            notes.doubt(format_args!(
-                "tasks run as fast as recorded: if CPUs that sleep less deeply leave {:.0} % less frequency to others, the \
-                 gain of throughput with {run} is lost (--power-limit-w plays that)",
-                100.0 * lost
-            ));
+        } else {
+            for (run, lost) in runs.iter().filter_map(PredictedRun::flips_at) {
+                notes.doubt(format_args!(
+                    "tasks run as fast as recorded: if CPUs that sleep less deeply leave {:.0} % less frequency to \
+                     others, the gain of throughput with {run} is lost (--power-limit-w plays that)",
+                    100.0 * lost
+                ));
+            }
         }
         for text in &answer.overrides {
             notes.doubt(text.clone());

@@ -78,9 +78,9 @@ impl<'a> Rows<'a> {
         };
         let likenesses = shown.iter().enumerate().map(likeness).collect();
         let tasks = shown.iter().map(|_| Vec::new()).collect();
-        let (base_kept, base) = (base, Vec::new());
-        let mut rows = Rows { shown, vouched, likenesses, base, runs: Vec::new(), tasks };
-        rows.base = rows.push(name, base_kept);
+        let (runs, no_base) = (Vec::new(), Vec::new());
+        let mut rows = Rows { shown, vouched, likenesses, base: no_base, runs, tasks };
+        rows.base = rows.push(name, base);
         rows
     }
 
@@ -118,14 +118,14 @@ impl<'a> Rows<'a> {
     }
 
     /// The rows, with the figures cleared that the reproduction does not vouch for.
-    pub fn vouched(mut self) -> (Vec<PredictedRun>, Vec<PredictedTask>) {
-        let vouched = self.vouched;
-        let runs = std::mem::take(&mut self.runs).into_iter().map(|row| row.only(vouched));
-        let tasks = std::mem::take(&mut self.tasks).into_iter().enumerate();
-        let tasks = tasks.flat_map(|(at, rows)| {
-            let vouched = self.vouched_for(at);
-            rows.into_iter().map(move |row| row.only(vouched))
-        });
+    pub fn vouched(self) -> (Vec<PredictedRun>, Vec<PredictedTask>) {
+        let of_shown: Vec<Vouched> = (0..self.shown.len()).map(|at| self.vouched_for(at)).collect();
+        let Rows { vouched, runs, tasks, .. } = self;
+        let runs = runs.into_iter().map(|row| row.only(vouched));
+        let tasks = tasks
+            .into_iter()
+            .zip(of_shown)
+            .flat_map(|(rows, vouched)| rows.into_iter().map(move |row| row.only(vouched)));
         (runs.collect(), tasks.collect())
     }
 }
