@@ -23,6 +23,14 @@ const ABSOLUTE_GRID_NS: i64 = 1_000;
 /// point in time would hold a played workload back to the recording's times.
 const ABSOLUTE_COUNT_MIN: u32 = 2;
 
+/// A task that waits until a deadline or an event, and after the event until the same deadline, rounds what is left to milliseconds
+/// if it calls `epoll_wait` or `poll`.
+const DEADLINE_GRAIN_NS: i64 = 1_000_000;
+/// So much time must have passed from one such call to the next, all in all, before it shows what a task does.
+const DEADLINE_SHOWN_NS: i64 = 4 * DEADLINE_GRAIN_NS;
+/// Such calls must be this part of its calls at least: relative timeouts of many lengths end at the same time now and then.
+const DEADLINE_PART_MIN: u32 = 4;
+
 /// Packets sent and received: `NET_TX_SOFTIRQ` and `NET_RX_SOFTIRQ` of `include/linux/interrupt.h`.
 const NETWORK_SOFTIRQS: [u8; 2] = [2, 3];
 
@@ -170,6 +178,60 @@ struct Task {
     last_expiry_ns: Option<i64>,
     /// How many of its last expiries were on the grid of the one before.
     on_grid_count: u32,
+    deadline: Option<Deadline>,
+    /// How many timers it armed after one that had not fired, and how many of them were due at nearly the same time.
+    rearmed_count: u32,
+    near_count: u32,
+    /// From one timer that it armed and cancelled to the next that was due at nearly the same time: how much time passed, and how
+    /// much shorter the second delay was. It is as much shorter if the task keeps a deadline, and no shorter if it waits as long
+    /// again.
+    passed_ns: i64,
+    shorter_ns: i64,
+}
+
+/// Until when a task waits, unless something comes before.
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    /// Where it was set, when, and when the timer was due that was armed there.
+    set: (StepPlace, i64),
+    first_expires_at_ns: i64,
+    /// The last timer that was armed for it.
+    function: u64,
+    armed_at_ns: i64,
+    expires_at_ns: i64,
+}
+
+impl Task {
+    /// The task arms a timer. Returns where it set the deadline: here, or where it armed an earlier timer that was cancelled
+    /// because something else came first.
+    fn arm(
+        &mut self,
+        here: (StepPlace, i64),
+        function: u64,
+        expires_at_ns: i64,
+    ) -> (StepPlace, i64) {
+        let armed_at_ns = here.1;
+        let near = |ns: i64| expires_at_ns.abs_diff(ns) < DEADLINE_GRAIN_NS.unsigned_abs();
+        let before = self.deadline.filter(|of| of.function == function);
+        self.rearmed_count += u32::from(before.is_some());
+        let before = before.filter(|of| near(of.expires_at_ns));
+        if let Some(before) = before {
+            let passed_ns = armed_at_ns.saturating_sub(before.armed_at_ns);
+            let later_ns = expires_at_ns - before.expires_at_ns;
+            self.near_count += 1;
+            self.passed_ns = self.passed_ns.saturating_add(passed_ns);
+            self.shorter_ns = self.shorter_ns.saturating_add(passed_ns.saturating_sub(later_ns));
+        }
+        let keeps_deadlines = self.passed_ns >= DEADLINE_SHOWN_NS
+            && self.shorter_ns >= self.passed_ns / 2
+            && self.near_count >= self.rearmed_count / DEADLINE_PART_MIN;
+        let kept = before.filter(|of| keeps_deadlines && near(of.first_expires_at_ns));
+        let (set, first_expires_at_ns) =
+            kept.map_or((here, expires_at_ns), |of| (of.set, of.first_expires_at_ns));
+        self.deadline =
+            Some(Deadline { set, first_expires_at_ns, function, armed_at_ns, expires_at_ns });
+        set
+    }
 }
 
 /// A step in progress.
@@ -400,8 +462,8 @@ impl<S: StepSink> StepBuilder<S> {
                 cpu.expiring = None;
                 cpu.count_on(at_ns, has_exits);
             }
-            EventKind::HrtimerStart { timer, expires_at_ns, .. } => {
-                self.arm(at_ns, cpu, timer, Some(expires_at_ns));
+            EventKind::HrtimerStart { timer, function, expires_at_ns, .. } => {
+                self.arm(at_ns, cpu, timer, Some((function, expires_at_ns)));
             }
             EventKind::WheelStart { timer, .. } => self.arm(at_ns, cpu, timer, None),
             EventKind::HrtimerCancel { timer } | EventKind::WheelCancel { timer } => {
@@ -584,14 +646,21 @@ impl<S: StepSink> StepBuilder<S> {
         Some((StepPlace { task: task.index, step: task.step_count, offset_ns }, pid))
     }
 
-    fn arm(&mut self, at_ns: i64, cpu: u16, timer: u64, expires_at_ns: Option<i64>) {
+    /// `hrtimer` is a timer's callback and when it is due; of the timer wheel neither is known.
+    fn arm(&mut self, at_ns: i64, cpu: u16, timer: u64, hrtimer: Option<(u64, i64)>) {
         let this = self.cpu(cpu);
         let is_of_task = !this.in_interrupt && !this.is_softirq_of_interrupt;
         let place = if is_of_task { self.place(at_ns, cpu) } else { None };
         let (by, pid) = match place {
-            Some((place, pid)) => (Some((place, at_ns)), pid),
+            Some((place, pid)) => {
+                let here = (place, at_ns);
+                let task = hrtimer.zip(self.tasks.get_mut(&pid));
+                let set = task.map(|((function, due_ns), task)| task.arm(here, function, due_ns));
+                (Some(set.unwrap_or(here)), pid)
+            }
             None => (None, 0),
         };
+        let expires_at_ns = hrtimer.map(|(_, expires_at_ns)| expires_at_ns);
         if self.timers.len() < TIMER_COUNT_MAX || self.timers.contains_key(&timer) {
             self.timers.insert(timer, Armed { by, pid, expires_at_ns });
         }
@@ -600,6 +669,9 @@ impl<S: StepSink> StepBuilder<S> {
     fn expire(&mut self, at_ns: i64, cpu: u16, timer: u64, is_tick: bool, due_at_ns: Option<i64>) {
         self.end_kernel_timer(cpu, at_ns);
         let armed = self.timers.remove(&timer);
+        if let Some(task) = armed.and_then(|armed| self.tasks.get_mut(&armed.pid)) {
+            task.deadline = None;
+        }
         let first_sign_ns = self.first_sign_ns(at_ns, cpu);
         let due_at_ns = due_at_ns.or(armed.and_then(|armed| armed.expires_at_ns));
         let due_at_ns = due_at_ns.unwrap_or(first_sign_ns).min(at_ns);
@@ -715,7 +787,7 @@ impl<S: StepSink> StepBuilder<S> {
             task.on_grid_count = if is_on_grid { task.on_grid_count.saturating_add(1) } else { 0 };
             is_absolute = task.on_grid_count >= ABSOLUTE_COUNT_MIN;
         }
-        let cause = match u64::try_from(due_at_ns - armed_at_ns) {
+        let cause = match u64::try_from(due_at_ns.saturating_sub(armed_at_ns)) {
             Ok(delay_ns) if !is_absolute => Cause::Timer { armed, delay_ns },
             _ => Cause::Absolute,
         };

@@ -46,6 +46,9 @@
 //!   relative to where it was armed, unless three expiries in a row of a task's timers are a whole number of
 //!   microseconds apart: nobody but a task that asks for points in time makes that happen, since a relative
 //!   timer is armed at an arbitrary nanosecond.
+//! * **A deadline**: an event loop waits until its next deadline or an event, and after the event until the same deadline. If
+//!   the delays of a task's timers shrink as time passes between them, the timer counts as armed by the step that
+//!   armed the first one due within a millisecond of it, as `epoll_wait` and `poll` take whole milliseconds.
 //! * **An interrupt** is what remains. It is due at the first sign that the CPU left its idle state,
 //!   minus that state's exit latency, as a gap's end is ([`crate::GapBuilder`]).
 //!

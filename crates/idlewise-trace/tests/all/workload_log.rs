@@ -244,6 +244,101 @@ fn a_timer_is_relative_to_where_it_was_armed_unless_it_keeps_to_a_grid() {
     );
 }
 
+/// A task waits for `timeout_ns(now)` or an interrupt, which comes `count` times, every 700 us, and at last until the timer is due.
+/// Returns the place where the last timer was armed, as the steps have it, and by how much the delay exceeds the last timeout.
+fn armed_after_interrupts(count: i64, timeout_ns: impl Fn(i64) -> i64) -> (StepPlace, i64) {
+    let wakes_it = EventKind::Waking { task: A, context: WakeContext::Interrupt };
+    let mut events = vec![(0, 0, runs(A))];
+    let mut now_ns = 13;
+    let mut expires_at_ns = 0;
+    for turn in 0..=count {
+        let timer = 5 + turn as u64 % 3;
+        expires_at_ns = now_ns + timeout_ns(now_ns);
+        let start = EventKind::HrtimerStart { timer, function: 6, expires_at_ns, has_slack: true };
+        events.extend([(now_ns, 0, start), (now_ns + 3, 0, waits(A))]);
+        if turn < count {
+            let at_ns = now_ns + 700_009;
+            events.extend([
+                (at_ns, 0, EventKind::DeviceInterrupt),
+                (at_ns + 2, 0, wakes_it),
+                (at_ns + 4, 0, EventKind::InterruptExit),
+                (at_ns + 10, 0, runs(A)),
+                (at_ns + 20, 0, EventKind::HrtimerCancel { timer }),
+            ]);
+            now_ns = at_ns + 50;
+            continue;
+        }
+        let expire = EventKind::HrtimerExpire { timer, function: 6, now_ns: expires_at_ns };
+        events.extend([
+            (expires_at_ns + 21, 0, EventKind::TimerInterrupt),
+            (expires_at_ns + 22, 0, expire),
+            (expires_at_ns + 23, 0, wakes_it),
+            (expires_at_ns + 24, 0, EventKind::InterruptExit),
+            (expires_at_ns + 30, 0, runs(A)),
+            (expires_at_ns + 50, 0, waits(A)),
+        ]);
+    }
+    let (steps, _) = steps(&events);
+    let last = steps.iter().rfind(|step| step.task == 0).unwrap();
+    match last.cause {
+        Cause::Timer { armed, delay_ns } => (armed, delay_ns as i64 - (expires_at_ns - now_ns)),
+        cause => panic!("{cause:?}"),
+    }
+}
+
+/// `epoll_wait` is called with the whole milliseconds until a deadline. Each answer that comes earlier must not bring the deadline
+/// forward.
+#[test]
+fn a_timer_belongs_to_the_step_that_set_the_deadline() {
+    const MS: i64 = 1_000_000;
+    // The first waits of a recording show that its task keeps deadlines: one of 20 ms here.
+    let of_epoll = |now_ns: i64| 21 * MS - now_ns / MS * MS;
+    let (armed, earlier_ns) = armed_after_interrupts(25, of_epoll);
+    assert!((1..12).contains(&armed.step), "{armed:?}");
+    assert_eq!(earlier_ns, (26 - armed.step as i64 - 1) * 700_059, "{armed:?}");
+    // In nanoseconds, as with ppoll.
+    let (armed, earlier_ns) = armed_after_interrupts(25, |now_ns| 21 * MS - now_ns);
+    assert!((1..12).contains(&armed.step), "{armed:?}");
+    assert!(earlier_ns > 9 * MS, "{earlier_ns}");
+    // A timeout that begins anew with each answer.
+    for timeout_ns in [MS, 20 * MS] {
+        let (armed, earlier_ns) = armed_after_interrupts(25, |_| timeout_ns);
+        assert_eq!((armed.step, earlier_ns), (25, 0));
+    }
+}
+
+/// Timeouts of many lengths are near the one before now and then, and then shorter.
+#[test]
+fn timeouts_that_end_at_the_same_time_by_chance_are_no_deadline() {
+    const MS: i64 = 1_000_000;
+    let by_chance = |now_ns: i64| 700_059 * (1 + (now_ns / 700_059 * 7 + 3) % 11);
+    for count in 20..60 {
+        let (armed, earlier_ns) = armed_after_interrupts(count, by_chance);
+        assert_eq!((armed.step, earlier_ns), (count as u64, 0));
+    }
+    // What no kernel writes.
+    for ends in [[i64::MIN, i64::MAX], [MS, i64::MIN], [i64::MAX, i64::MIN]] {
+        let mut events = vec![(0, 0, runs(A))];
+        for (place, expires_at_ns) in (0_i64..).zip(ends.into_iter().cycle().take(30)) {
+            let start =
+                EventKind::HrtimerStart { timer: 5, function: 6, expires_at_ns, has_slack: false };
+            let expire = EventKind::HrtimerExpire { timer: 5, function: 6, now_ns: 0 };
+            let at_ns = 1_000 * place;
+            events.extend([(at_ns + 10, 0, start), (at_ns + 20, 0, waits(A))]);
+            if place % 3 == 0 {
+                events.extend([
+                    (at_ns + 30, 0, EventKind::TimerInterrupt),
+                    (at_ns + 31, 0, expire),
+                    (at_ns + 32, 0, wakes_by_interrupt(A)),
+                    (at_ns + 33, 0, EventKind::InterruptExit),
+                ]);
+            }
+            events.push((at_ns + 40, 0, runs(A)));
+        }
+        assert!(!steps(&events).0.is_empty());
+    }
+}
+
 #[test]
 fn a_timer_that_wakes_nobody_is_the_kernels_own() {
     let start = |expires_at_ns| EventKind::HrtimerStart {
