@@ -393,7 +393,8 @@ test-kernel-debug: toolchain ## the modules in kernels with lockdep and KASAN, o
 	@./kernel/tests/debug
 
 # Run by hand only: each set takes about half an hour. What it records is kept, so `cargo test` checks the table without QEMU.
-PREDICTION_SETS = pinned unbound-made unbound-apart
+PREDICTION_SETS = unbound-fresh unbound-fresh-4 unbound-apart unbound-apart-4 unbound-apart-8 unbound-made unbound-made-4 pinned
+PREDICTION_SETTINGS = menu again ladder teo hazard no-C6 limit table
 SETS ?= $(PREDICTION_SETS)
 
 .PHONY: test-prediction
@@ -407,7 +408,8 @@ test-prediction: toolchain ## what `predict` says against what a real kernel the
 	@export IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" BUILD=target/kernel; \
 	for set in $(SETS); do case $$set in \
 	pinned) ./kernel/tests/prediction/run target/prediction/pinned ;; \
-	*) SETTINGS="menu again ladder teo hazard no-C6 limit table" ./kernel/tests/loads/run target/prediction $$set ;; \
+	*-[0-9]) SETTINGS="$(PREDICTION_SETTINGS)" SET=$$set CPUS=$${set##*-} ./kernel/tests/loads/run target/prediction $${set%-*} ;; \
+	*) SETTINGS="$(PREDICTION_SETTINGS)" ./kernel/tests/loads/run target/prediction $$set ;; \
 	esac || exit; done
 	@IDLEWISE_PREDICTION="$$PWD/target/prediction" IDLEWISE_GOLDEN=rewrite $(CARGO) test --package idlewise-linux --test all prediction::
 

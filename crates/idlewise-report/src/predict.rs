@@ -1,16 +1,17 @@
 //! The output of a prediction: what another setting would do to a workload.
 
-use idlewise_sim::Basis;
 use idlewise_sim::predict::{
-    Durations, Interval, Likeness, MARGINS, Miss, Outcome, Reproduction, Vouched, Waited, around,
+    Durations, Interval, Likeness, MARGINS, Margin, MeasuredThroughput, Miss, Outcome,
+    Reproduction, Vouched, Waited, around,
 };
+use idlewise_sim::{Basis, CostModel};
 
 use crate::columns::GOVERNOR;
-use crate::verdict::percent_change;
+use crate::verdict::{PercentRange, percent_change};
 use crate::{Column, Heading, Priority, Table};
 
-/// A change against the recorded setting, as a ratio (0.1 is 10 % more), and within what it is. Of throughput, that is where
-/// nine in ten measured values are to be expected; of all else, the lowest and highest of the replicates, which
+/// A change against the recorded setting, as a ratio (0.1 is 10 % more), and within what it is. Of throughput and energy, that is
+/// where nine in ten measured values are to be expected; of all else, the lowest and highest of the replicates, which
 /// only differ in when ticks come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
@@ -62,13 +63,15 @@ pub struct PredictedRun {
     governor: String,
     step_count: usize,
     makespan_ns: f64,
-    /// The replicates have exactly the recorded setting's.
-    throughput_is_same: bool,
+    /// The replicates do exactly what those of the recorded setting do.
+    is_same: bool,
     throughput: Option<Change>,
     latency_ns: Option<f64>,
     latency: Option<Change>,
     energy_uj: Option<f64>,
     energy: Option<Change>,
+    /// The change of energy under all powers that the machine may have; `None` if they are known.
+    energy_under_all: Option<PercentRange>,
     /// With a power limit.
     speed: Option<Change>,
     /// The share of their time in which tasks run.
@@ -80,8 +83,14 @@ fn mean(values: &[f64]) -> Option<f64> {
 }
 
 impl PredictedRun {
-    /// Sums replicates up. `bases` are the replicates of the recorded setting; empty for that itself.
-    pub fn new(governor: &str, outcomes: &[Outcome], bases: &[Outcome]) -> Self {
+    /// Sums replicates up. `bases` are the replicates of the recorded setting; empty for that itself. `costs` are those of the
+    /// machine of both, if CPUs have one speed.
+    pub fn new(
+        governor: &str,
+        outcomes: &[Outcome],
+        bases: &[Outcome],
+        costs: Option<&CostModel>,
+    ) -> Self {
         let all = |of: &[Outcome], get: fn(&Outcome) -> Option<f64>| -> Vec<f64> {
             of.iter().filter_map(get).collect()
         };
@@ -94,16 +103,19 @@ impl PredictedRun {
         let (energies, base_energies) = both(Outcome::energy_uj);
         let (speeds, base_speeds) = both(Outcome::mean_speed);
         let has_limit = speeds.iter().chain(&base_speeds).any(|&speed| speed != 1.0);
+        let latency = Change::of(&latencies, &base_latencies);
+        let energy = Change::of(&energies, &base_energies);
         PredictedRun {
             governor: governor.to_owned(),
             step_count: outcomes.first().map_or(0, |outcome| outcome.step_count),
             makespan_ns: mean(&makespans).unwrap_or(0.0),
-            throughput_is_same: throughput.is_none_or(Change::is_none),
+            is_same: [throughput, latency, energy].into_iter().flatten().all(Change::is_none),
             throughput: throughput.map(|change| change.widened(MARGINS.throughput)),
             latency_ns: mean(&latencies),
-            latency: Change::of(&latencies, &base_latencies),
+            latency,
             energy_uj: mean(&energies),
-            energy: Change::of(&energies, &base_energies),
+            energy: energy.map(|change| change.widened(MARGINS.energy)),
+            energy_under_all: costs.and_then(|costs| energy_under_all(costs, outcomes, bases)),
             speed: Change::of(&speeds, &base_speeds).filter(|_| has_limit),
             run_share: mean(&all(outcomes, |outcome| Some(outcome.run_share()))).unwrap_or(0.0),
         }
@@ -117,6 +129,7 @@ impl PredictedRun {
             latency: self.latency.filter(|_| tail),
             energy_uj: self.energy_uj.filter(|_| idle),
             energy: self.energy.filter(|_| idle),
+            energy_under_all: self.energy_under_all.filter(|_| idle),
             ..self
         }
     }
@@ -130,13 +143,33 @@ impl PredictedRun {
         let counts = gain >= MARGINS.throughput && costs_energy && slower.is_finite();
         counts.then_some((&self.governor, 1.0 - 1.0 / slower))
     }
+}
 
-    /// Whether it does exactly what the recorded setting does.
-    fn is_unchanged(&self) -> bool {
-        let others = [self.latency, self.energy];
-        self.throughput_is_same
-            && others.into_iter().all(|change| change.is_none_or(Change::is_none))
+/// Within what the energy of runs is above that of others under all powers that the machine may have, widened as the change under
+/// the assumed ones is. `None` if the powers are known, or if its promotion enters states in another way than `costs` count.
+fn energy_under_all(
+    costs: &CostModel,
+    runs: &[Outcome],
+    bases: &[Outcome],
+) -> Option<PercentRange> {
+    const SAME_RATIO: f64 = 1e-3;
+    let with = |of: &[Outcome], costs: &CostModel| -> Vec<f64> {
+        let cores = of.iter().filter_map(|run| Some(&run.report.as_ref()?.cores));
+        cores.map(|cores| cores.energy_with_uj(costs)).collect()
+    };
+    let is_same = |of: &[Outcome]| {
+        let energies = of.iter().filter_map(Outcome::energy_uj).zip(with(of, costs));
+        energies.into_iter().all(|(uj, counted_uj)| (counted_uj / uj - 1.0).abs() < SAME_RATIO)
+    };
+    if costs.corners().is_empty() || !is_same(runs) || !is_same(bases) {
+        return None;
     }
+    let change = |costs: &CostModel| {
+        let change = Change::of(&with(runs, costs), &with(bases, costs))?;
+        let change = if change.is_none() { change } else { change.widened(MARGINS.energy) };
+        Some([change.low, change.high].map(|ratio| 100.0 * ratio))
+    };
+    PercentRange::of(costs.with_corners().filter_map(change).flatten())
 }
 
 /// What each setting changes, a sentence each; the first run is the recorded one, and settings that change nothing come
@@ -144,11 +177,14 @@ impl PredictedRun {
 pub fn verdicts(runs: &[PredictedRun], powers: Basis, elsewhere: Option<&str>) -> Vec<String> {
     let on = elsewhere.map_or_else(String::new, |machine| format!(" on {machine}"));
     let sentence = |run: &PredictedRun| {
-        if run.is_unchanged() {
+        if run.is_same {
             return format!("With {}{on}: no change.", run.governor);
         }
         let mean = |change: Change| format!("{} %", Change::percent(change.mean));
-        let powers = |change| format!("{} ({} power)", mean(change), powers.as_str());
+        let powers = |change: Change| {
+            let [low, high] = [change.low, change.high].map(Change::percent);
+            format!("{} ({low} to {high}, {} power)", mean(change), powers.as_str())
+        };
         let parts = [
             ("throughput", run.throughput.map(Change::with_range)),
             ("mean latency", run.latency.map(mean)),
@@ -159,12 +195,17 @@ pub fn verdicts(runs: &[PredictedRun], powers: Basis, elsewhere: Option<&str>) -
             .into_iter()
             .filter_map(|(of, change)| Some(format!("{of} {}", change?)))
             .collect();
-        format!("With {}{on}: {}.", run.governor, parts.join(", "))
+        let order = run.energy_under_all.and_then(PercentRange::change_in_words);
+        let order = order.map_or_else(String::new, |words| format!(" {words}."));
+        format!("With {}{on}: {}.{order}", run.governor, parts.join(", "))
     };
     let mut runs: Vec<&PredictedRun> = runs.iter().skip(1).collect();
-    runs.sort_by_key(|run| run.is_unchanged());
+    runs.sort_by_key(|run| run.is_same);
     runs.into_iter().map(sentence).collect()
 }
+
+/// The name of the row of all tasks.
+pub const ALL_TASKS: &str = "all";
 
 /// A percentile of wake-to-run latencies, and within what it is to be expected.
 #[derive(Clone, Copy, Debug)]
@@ -197,19 +238,19 @@ pub struct PredictedTask {
 
 impl PredictedTask {
     /// Takes a task's latencies of all replicates together. `base` is the recorded setting's row, but for that itself.
-    /// `has_intervals` says that `MARGINS` hold for them: they do for those of all tasks.
+    /// `margin` is that of `MARGINS` for what it is.
     pub fn new(
         governor: &str,
         task: &str,
         replicates: &[Waited],
         base: Option<&Self>,
-        has_intervals: bool,
+        margin: Margin,
     ) -> Self {
         let all = Durations::together(replicates.iter().map(|waited| &waited.durations));
         let percentile = |share: f64, of: fn(&Waited) -> Option<Interval>, margin: f64| {
             let ns = all.at(share)? as f64;
-            let interval = || around(ns, replicates.iter().filter_map(of)).widened(margin);
-            Some(Percentile { ns, interval: has_intervals.then(interval) })
+            let interval = around(ns, replicates.iter().filter_map(of)).widened(margin);
+            Some(Percentile { ns, interval: Some(interval) })
         };
         let mean_ns = all.mean_ns();
         let change = base.and_then(|base| Some(mean_ns? / base.mean_ns? - 1.0));
@@ -218,8 +259,8 @@ impl PredictedTask {
             task: task.to_owned(),
             wake_count: all.count(),
             mean_ns,
-            p50: percentile(0.5, |waited| waited.p50, MARGINS.p50),
-            p99: percentile(0.99, |waited| waited.p99, MARGINS.p99),
+            p50: percentile(0.5, |waited| waited.p50, margin.p50),
+            p99: percentile(0.99, |waited| waited.p99, margin.p99),
             p999: all.at(0.999).map(Percentile::bare),
             change: change.filter(|change| change.is_finite()),
         }
@@ -241,6 +282,9 @@ impl PredictedTask {
 
 const BY_TICKS: &str =
     "The lowest and the highest change of a replicate. Replicates only differ in when ticks come.";
+
+const ALL_POWERS: &str = "The least and the largest change under all powers that the machine may have: those with its \
+                          break-even times, and a running core that draws half to twice what is assumed.";
 
 const TASK: Heading = Heading::text(
     "task",
@@ -286,7 +330,16 @@ pub fn run_columns() -> Vec<Column<PredictedRun>> {
         C::ratio("energy_change_ratio", "energy change", |row| {
             row.energy.map(|change| change.mean).into()
         })
-        .means("Its change from the recorded setting."),
+        .means(
+            "Its change from the recorded setting. Nine in ten measured values are to be expected \
+             from low to high, if the assumed powers are the machine's.",
+        ),
+        C::ratio("energy_change_low_ratio", "from", |row| row.energy.map(|of| of.low).into())
+            .means("Nine in ten measured values are to be expected from here.")
+            .detail(),
+        C::ratio("energy_change_high_ratio", "to", |row| row.energy.map(|of| of.high).into())
+            .means("Nine in ten measured values are to be expected up to here.")
+            .detail(),
         C::ratio("frequency_change_ratio", "frequency change", |row| {
             row.speed.map(|change| change.mean).into()
         })
@@ -314,15 +367,15 @@ pub fn run_columns() -> Vec<Column<PredictedRun>> {
         })
         .means(BY_TICKS)
         .detail(),
-        C::ratio("energy_change_tick_low_ratio", "energy tick low", |row| {
-            row.energy.map(|change| change.low).into()
+        C::ratio("energy_change_least_ratio", "energy least", |row| {
+            row.energy_under_all.map(|range| range.low / 100.0).into()
         })
-        .means(BY_TICKS)
+        .means(ALL_POWERS)
         .detail(),
-        C::ratio("energy_change_tick_high_ratio", "energy tick high", |row| {
-            row.energy.map(|change| change.high).into()
+        C::ratio("energy_change_most_ratio", "energy most", |row| {
+            row.energy_under_all.map(|range| range.high / 100.0).into()
         })
-        .means(BY_TICKS)
+        .means(ALL_POWERS)
         .detail(),
     ]
 }
@@ -338,15 +391,14 @@ pub fn task_columns() -> Vec<Column<PredictedTask>> {
         C::ns("latency_mean_ns", "latency mean", |row| row.mean_ns.into())
             .means(
                 "Mean time from the event that wakes a task until the task runs, and percentiles of these \
-                 times. Nine in ten measured values are to be expected from low to high, which only the \
-                 row of all tasks has.",
+                 times. Nine in ten measured values are to be expected from low to high.",
             )
             .lower_is_better(),
         C::ns("latency_p50_ns", "p50", |row| row.p50.map(|of| of.ns).into())
             .means("The median of these times.")
             .lower_is_better(),
         C::ns("latency_p50_low_ns", "p50 from", |row| low(row.p50).into())
-            .means("Nine in ten measured medians are to be expected from here. Of all tasks only.")
+            .means("Nine in ten measured medians are to be expected from here.")
             .detail(),
         C::ns("latency_p50_high_ns", "p50 to", |row| high(row.p50).into())
             .means("Nine in ten measured medians are to be expected up to here.")
@@ -356,8 +408,7 @@ pub fn task_columns() -> Vec<Column<PredictedTask>> {
             .lower_is_better(),
         C::ns("latency_p99_low_ns", "p99 from", |row| low(row.p99).into())
             .means(
-                "Nine in ten measured 99th percentiles are to be expected from here. Of all tasks \
-                 only.",
+                "Nine in ten measured 99th percentiles are to be expected from here.",
             )
             .detail(),
         C::ns("latency_p99_high_ns", "p99 to", |row| high(row.p99).into())
@@ -382,20 +433,22 @@ fn high(of: Option<Percentile>) -> Option<f64> {
 /// What one measured run of a predicted setting shows.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Against the recording, as a ratio.
-    pub throughput_change: f64,
-    /// All wake-ups.
-    pub waited: Waited,
+    /// Against the recording.
+    pub throughput: MeasuredThroughput,
+    /// How long what is shown waited, by the name of its row: all tasks, single ones, or requests.
+    pub waited: Vec<(String, Waited)>,
 }
 
 /// A predicted figure beside the measured one.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    figure: &'static str,
+    figure: String,
     unit: CheckedUnit,
     predicted: f64,
-    interval: Interval,
-    measured: f64,
+    /// `None` where `predict` gives no range.
+    interval: Option<Interval>,
+    /// `None` if the recordings do not tell.
+    measured: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -414,27 +467,39 @@ impl CheckedUnit {
 }
 
 impl Checked {
-    /// The predicted figures that have an interval; `run` and `all` are the rows of one setting, `all` that of all tasks.
-    pub fn figures(run: &PredictedRun, all: &PredictedTask, measured: &Measured) -> Vec<Self> {
+    /// The predicted figures of one setting of which there are measured ones: `run` is its row, and `tasks` are its rows
+    /// of tasks and requests.
+    pub fn figures(run: &PredictedRun, tasks: &[PredictedTask], measured: &Measured) -> Vec<Self> {
         let throughput = run.throughput.map(|change| Checked {
-            figure: "throughput",
+            figure: "throughput".to_owned(),
             unit: CheckedUnit::ChangeRatio,
             predicted: change.mean,
-            interval: Interval { low: change.low, high: change.high },
-            measured: measured.throughput_change,
+            interval: Some(Interval { low: change.low, high: change.high }),
+            measured: measured.throughput.ratio.map(|ratio| ratio - 1.0),
         });
-        let percentile = |figure, of: Option<Percentile>, share| {
-            let (predicted, interval) = of.and_then(|of| Some((of.ns, of.interval?)))?;
-            let measured = measured.waited.durations.at(share)? as f64;
-            Some(Checked { figure, unit: CheckedUnit::Ns, predicted, interval, measured })
+        let of_row = |(name, waited): &(String, Waited)| {
+            let is_meant = |row: &&PredictedTask| row.governor == run.governor && row.task == *name;
+            let row = tasks.iter().find(is_meant)?;
+            let percentile = |figure: &str, of: Option<Percentile>, share| {
+                let Percentile { ns: predicted, interval } = of?;
+                let figure = match name.as_str() {
+                    ALL_TASKS => figure.to_owned(),
+                    _ => format!("{figure} of {name}"),
+                };
+                let measured = waited.durations.at(share).map(|ns| ns as f64);
+                Some(Checked { figure, unit: CheckedUnit::Ns, predicted, interval, measured })
+            };
+            let p50 = percentile("median latency", row.p50, 0.5);
+            Some([p50, percentile("p99 latency", row.p99, 0.99)])
         };
-        let p50 = percentile("median latency", all.p50, 0.5);
-        [throughput, p50, percentile("p99 latency", all.p99, 0.99)].into_iter().flatten().collect()
+        let of_rows = measured.waited.iter().filter_map(of_row).flatten();
+        std::iter::once(throughput).chain(of_rows).flatten().collect()
     }
 
-    /// Whether the measured figure is where nine in ten are to be expected.
-    pub fn is_within(&self) -> bool {
-        self.interval.low <= self.measured && self.measured <= self.interval.high
+    /// Whether the measured figure is where nine in ten are to be expected; `None` if one of the two is missing.
+    pub fn is_within(&self) -> Option<bool> {
+        let Interval { low, high } = self.interval?;
+        self.measured.map(|measured| low <= measured && measured <= high)
     }
 
     fn text(&self, of: f64) -> String {
@@ -454,8 +519,8 @@ impl Checked {
             "figure": self.figure,
             "unit": unit,
             "predicted": self.predicted,
-            "low": self.interval.low,
-            "high": self.interval.high,
+            "low": self.interval.map(|interval| interval.low),
+            "high": self.interval.map(|interval| interval.high),
             "measured": self.measured,
             "is_within": self.is_within(),
         })
@@ -467,15 +532,26 @@ pub fn checked_table(title: &str, figures: &[Checked]) -> Table {
     type C = Column<Checked>;
     const FIGURE: Heading = Heading::text("figure", "figure", "").priority(Priority::Key);
     let text = |heading| Heading::text("", heading, "");
+    let key = |heading| text(heading).priority(Priority::Key);
+    fn none() -> String {
+        "-".to_owned()
+    }
     let columns = [
-        C::new(FIGURE, |row| row.figure.into()),
+        C::new(FIGURE, |row| row.figure.as_str().into()),
         C::new(text("unit"), |row| row.unit.text().into()),
-        C::new(text("predicted"), |row| row.text(row.predicted).into()),
+        C::new(key("predicted"), |row| row.text(row.predicted).into()),
         C::new(text("nine in ten within"), |row| {
-            format!("{} to {}", row.text(row.interval.low), row.text(row.interval.high)).into()
+            let range = |of: Interval| format!("{} to {}", row.text(of.low), row.text(of.high));
+            row.interval.map_or_else(none, range).into()
         }),
-        C::new(text("measured"), |row| row.text(row.measured).into()),
-        C::new(text("is"), |row| if row.is_within() { "within" } else { "outside" }.into()),
+        C::new(key("measured"), |row| {
+            row.measured.map_or_else(none, |measured| row.text(measured)).into()
+        }),
+        C::new(key("is"), |row| match row.is_within() {
+            Some(true) => "within".into(),
+            Some(false) => "outside".into(),
+            None => none().into(),
+        }),
     ];
     Table::new(title, &columns, figures)
 }
@@ -488,6 +564,24 @@ pub fn run_table(title: &str, runs: &[PredictedRun]) -> Table {
 /// Returns a row for each setting and task.
 pub fn task_table(tasks: &[PredictedTask]) -> Table {
     Table::new("", &task_columns(), tasks).unranked()
+}
+
+/// Says which tasks do not tell how much they got done in a measured run; `None` if all do.
+pub fn unclear_text(throughput: &MeasuredThroughput) -> Option<String> {
+    let (tasks, left_out) = match (&*throughput.unclear.join(", "), throughput.ratio) {
+        ("", Some(_)) => return None,
+        ("", None) => {
+            return Some(
+                "Measured throughput: no task of this name ran in both recordings.".to_owned(),
+            );
+        }
+        (names, Some(_)) => (names.to_owned(), "left out of the measured throughput"),
+        (names, None) => (names.to_owned(), "so the throughput was not measured"),
+    };
+    Some(format!(
+        "The steps of {tasks} run so much longer or shorter than before that they serve more or fewer requests: {left_out}. \
+         What the command itself counts tells more."
+    ))
 }
 
 /// Says how near a run with the recorded setting is to the recording.

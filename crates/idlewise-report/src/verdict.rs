@@ -199,23 +199,19 @@ impl Plain {
     ) -> Option<String> {
         let range = self.percents_under_all_powers(other)?;
         let shown = range.in_words(percent_words);
-        let order = match range.order() {
-            PowerOrder::Same => return None,
-            PowerOrder::Less => "uses less energy than",
-            PowerOrder::NoMore => "uses no more energy than",
-            PowerOrder::More => "uses more energy than",
-            PowerOrder::NoLess => "uses no less energy than",
-            PowerOrder::Open => {
-                let whose = match decisive {
-                    Some(state) => format!("{state}'s power, which `idlewise measure power` finds"),
-                    None => "the power of a running core, which is assumed".to_owned(),
-                };
-                return Some(format!(
-                    "Which one uses less energy depends on {whose}: {shown} is plausible."
-                ));
-            }
+        let Some(order) = range.order_words() else {
+            let PowerOrder::Open = range.order() else { return None };
+            let whose = match decisive {
+                Some(state) => format!("{state}'s power, which `idlewise measure power` finds"),
+                None => "the power of a running core, which is assumed".to_owned(),
+            };
+            return Some(format!(
+                "Which one uses less energy depends on {whose}: {shown} is plausible."
+            ));
         };
-        Some(format!("{mine} {order} {theirs} under all plausible powers ({shown})."))
+        Some(format!(
+            "{mine} uses {order} energy than {theirs} under all plausible powers ({shown})."
+        ))
     }
 }
 
@@ -254,6 +250,30 @@ impl PercentRange {
             (false, true) => PowerOrder::NoMore,
             (true, false) if self.low >= SAME_PERCENT => PowerOrder::More,
             (true, false) => PowerOrder::NoLess,
+        }
+    }
+
+    /// `less`, or what else holds; `None` if nothing changes, or if it depends on the powers.
+    fn order_words(self) -> Option<&'static str> {
+        match self.order() {
+            PowerOrder::Same | PowerOrder::Open => None,
+            PowerOrder::Less => Some("less"),
+            PowerOrder::NoMore => Some("no more"),
+            PowerOrder::More => Some("more"),
+            PowerOrder::NoLess => Some("no less"),
+        }
+    }
+
+    /// A sentence about a change from what is known; `None` if nothing changes.
+    pub fn change_in_words(self) -> Option<String> {
+        let shown = self.in_words(percent_words);
+        match (self.order(), self.order_words()) {
+            (PowerOrder::Open, _) => Some(format!(
+                "Whether that takes less energy depends on the powers: {shown} is plausible"
+            )),
+            (_, order) => {
+                Some(format!("That takes {} energy under all plausible powers ({shown})", order?))
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use idlewise_host::{Root, Tracefs};
+use idlewise_trace::WantedEvent;
 
 use crate::figure::{Figure, Goal, median, median_ratio, print};
 
@@ -28,7 +29,7 @@ pub const PING_PONG: &str = "--ping-pong";
 
 /// The most that a recorder may cost a workload.
 const GOAL: Goal = Goal::AtMost(1.02);
-/// The most that causes may cost it.
+/// The most that recording causes may cost it beyond their events.
 const CAUSES_GOAL: Goal = Goal::AtMost(1.03);
 /// The most that counting in the kernel may cost it.
 const HISTOGRAM_GOAL: Goal = Goal::AtMost(1.005);
@@ -47,6 +48,7 @@ pub fn run() -> Outcome<()> {
         Recorder::IdleUnread,
         Recorder::Unread,
         Recorder::Idlewise,
+        Recorder::CausesUnread,
         Recorder::Causes,
         Recorder::Histogram,
     ];
@@ -114,17 +116,33 @@ fn compare(
             measured: median_ratio(seconds, alone),
             goal: match recorder {
                 Recorder::Idlewise => GOAL,
-                Recorder::Causes => CAUSES_GOAL,
                 Recorder::Histogram => HISTOGRAM_GOAL,
                 _ => Goal::None,
             },
         });
     }
+    let of = |wanted: Recorder| {
+        let place = recorders.iter().position(|recorder| *recorder == wanted);
+        place.map(|place| seconds[place].as_slice())
+    };
+    for (with, without, goal) in [
+        (Recorder::Causes, Recorder::CausesUnread, CAUSES_GOAL),
+        (Recorder::Causes, Recorder::Idlewise, Goal::None),
+    ] {
+        if let (Some(one), Some(other)) = (of(with), of(without)) {
+            figures.push(Figure {
+                what: format!("{} / {}", with.name(), without.name()),
+                unit: "×",
+                measured: median_ratio(one, other),
+                goal,
+            });
+        }
+    }
     print(&format!("{title}, {ROUND_COUNT} rounds in turns"), &figures);
     Ok(())
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Recorder {
     None,
     /// Only `cpu_idle` is enabled, and the buffers are not read.
@@ -132,6 +150,8 @@ enum Recorder {
     /// All events are enabled, and the buffers are not read.
     Unread,
     Idlewise,
+    /// All events of causes are enabled, and the buffers are not read.
+    CausesUnread,
     /// `idlewise record --causes`.
     Causes,
     /// `idlewise record --histogram`.
@@ -147,6 +167,7 @@ impl Recorder {
             Recorder::IdleUnread => "power:cpu_idle enabled, nobody reads",
             Recorder::Unread => "same events enabled, nobody reads",
             Recorder::Idlewise => "`idlewise record`",
+            Recorder::CausesUnread => "events of causes enabled, nobody reads",
             Recorder::Causes => "`idlewise record --causes`",
             Recorder::Histogram => "`idlewise record --histogram`",
             Recorder::Perf => "`perf record`, same events",
@@ -158,7 +179,7 @@ impl Recorder {
     fn time(self, workload: &[String], folder: &Path) -> Outcome<f64> {
         let output = folder.join("recording");
         let output = output.to_str().ok_or("TMPDIR is no UTF-8")?;
-        let events = wanted_events();
+        let events = available(idlewise_trace::wanted_events());
         let mut words: Vec<String> = Vec::new();
         let mut push = |some: &[&str]| words.extend(some.iter().map(|&word| word.to_owned()));
         let _unread = match self {
@@ -166,10 +187,13 @@ impl Recorder {
                 Some(Unread::enable(&BTreeMap::from([("power:cpu_idle".to_owned(), None)]))?)
             }
             Recorder::Unread => Some(Unread::enable(&events)?),
+            Recorder::CausesUnread => {
+                Some(Unread::enable(&available(idlewise_trace::cause_events()))?)
+            }
             _ => None,
         };
         match self {
-            Recorder::None | Recorder::IdleUnread | Recorder::Unread => {}
+            Recorder::None | Recorder::IdleUnread | Recorder::Unread | Recorder::CausesUnread => {}
             Recorder::Idlewise => {
                 push(&[env!("CARGO_BIN_EXE_idlewise"), "record", "--force", "-o", output, "--"]);
             }
@@ -249,12 +273,13 @@ impl Drop for Unread {
     }
 }
 
-/// `system:name` and filter of the wanted events that this kernel has.
-fn wanted_events() -> BTreeMap<String, Option<&'static str>> {
-    let available = Root::live().text("sys/kernel/tracing/available_events").unwrap_or_default();
-    let named = available.lines().filter_map(|line| {
+/// `system:name` and filter of those events that this kernel has.
+fn available(wanted: impl Iterator<Item = WantedEvent>) -> BTreeMap<String, Option<&'static str>> {
+    let all: Vec<WantedEvent> = wanted.collect();
+    let lines = Root::live().text("sys/kernel/tracing/available_events").unwrap_or_default();
+    let named = lines.lines().filter_map(|line| {
         let (system, name) = line.split_once(':')?;
-        let wanted = idlewise_trace::wanted_events().find(|wanted| wanted.matches(system, name))?;
+        let wanted = all.iter().find(|wanted| wanted.matches(system, name))?;
         Some((line.to_owned(), wanted.filter))
     });
     named.collect()

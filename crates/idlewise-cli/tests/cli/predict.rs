@@ -141,6 +141,33 @@ fn a_prediction_is_checked_by_a_recording_of_the_changed_setting() {
     let median = text.lines().find(|line| line.starts_with("median latency")).unwrap();
     assert!(median.contains(" 5.0 ") && median.ends_with("outside"), "{text}");
 
+    // A log of another machine, workload or limit, and one that does not say its governor.
+    let changed = |name: &str, change: &dyn Fn(&mut WorkloadMetadata)| {
+        let (mut metadata, steps) = ping_pong();
+        metadata.governor = Some("deepest".to_owned());
+        change(&mut metadata);
+        let path = path_of(name);
+        write(Path::new(&path), &(metadata, steps));
+        path
+    };
+    let large = changed("large.parquet", &|metadata| metadata.cpu_count = 4);
+    assert_refused(&[&predict[..], &[&large]].concat(), &["large.parquet", "4 CPUs instead of 2"]);
+    let nameless = changed("nameless.parquet", &|metadata| metadata.governor = None);
+    assert_refused(&[&predict[..], &[&nameless]].concat(), &["does not say its governor"]);
+    let stranger = changed("stranger.parquet", &|metadata| metadata.tasks[1].name = "x".to_owned());
+    assert_refused(&[&predict[..], &[&stranger]].concat(), &["pong did not run in it"]);
+    let limited = [&predict[..], &[&shallow, "--latency-limit-us", "0"]].concat();
+    assert_refused(&limited, &["4000 of its 4001 steps", "predicted as off"]);
+    // A governor's options are not the kernel's, so they may differ, but nothing can be run with them.
+    let hazard = changed("hazard.parquet", &|metadata| {
+        metadata.governor = Some("hazard".to_owned());
+    });
+    let optional = ["predict", &run, "--governor", "hazard:lambda=2", "--check"];
+    let told = json(&[&optional[..], &[&hazard, "--task", "pong", "--json"]].concat());
+    assert_eq!(told["checked"].as_array().unwrap().len(), 5, "{told}");
+    assert_refused(&[&optional[..], &["new.dat", "--", "true"]].concat(), &["have no options"]);
+    let itself = [&predict[..], &[&run, "--force", "--", "true"]].concat();
+    assert_refused(&itself, &["run.parquet is the recording that is predicted from"]);
     let other = [&predict[..], &[&run]].concat();
     assert_refused(&other, &["run.parquet", "recorded under fixed=C1, and deepest is predicted"]);
     assert_refused(&[&other[..], &["--governor", "menu"]].concat(), &["exactly one --governor"]);
@@ -440,6 +467,61 @@ fn the_bundled_recordings_reproduce_themselves() {
             assert!(distance < 0.05, "{recording} {arrivals}: {reproduction}");
         }
     }
+}
+
+/// What the kernel did without C6: wrk itself counted 736 requests in a second instead of 721.
+#[test]
+fn the_example_of_nginx_is_near_what_the_kernel_did() {
+    let line =
+        ["predict", NGINX, "--governor", "menu", "--disable", "C6", "--request", "wrk->nginx"];
+    let check = ["--check", "traces/c-nginx-no-C6.trace.dat.xz"];
+    let run = idlewise(&[&line[..], &check, &["--json"]].concat());
+    // The median of all wake-ups is outside.
+    assert_eq!(run.status.code(), Some(1));
+    let document: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let figures = document["checked"].as_array().unwrap();
+    let of = |figure: &str| figures.iter().find(|of| of["figure"] == figure).unwrap();
+    let near = |figure: &str, off_max: f64| {
+        let [predicted, measured] =
+            ["predicted", "measured"].map(|key| of(figure)[key].as_f64().unwrap());
+        let off = match figure {
+            "throughput" => measured - predicted,
+            _ => measured / predicted - 1.0,
+        };
+        assert!(off.abs() < off_max, "{figure}: {predicted}, {measured}");
+        predicted
+    };
+    let predicted = near("throughput", 0.05);
+    assert!((predicted - 0.02).abs() < 0.05, "{predicted}");
+    near("p99 latency", 0.1);
+    near("median latency of wrk→nginx", 0.15);
+    // It merges steps, and polls when less than a millisecond is left.
+    assert_eq!(document["tasks_without_throughput"], serde_json::json!(["wrk"]));
+    let text = String::from_utf8(idlewise(&[&line[..], &check].concat()).stdout).unwrap();
+    assert!(text.contains("The steps of wrk run so much longer or shorter"), "{text}");
+}
+
+#[test]
+fn energy_is_given_under_all_powers_where_they_are_assumed() {
+    let line = ["predict", NGINX, "--governor", "menu", "--disable", "C6"];
+    let ends = |more: &[&str]| {
+        let document = json(&[&line[..], more, &["--json"]].concat());
+        let run = &document["runs"][1];
+        ["energy_change_least_ratio", "energy_change_ratio", "energy_change_most_ratio"]
+            .map(|key| run[key].as_f64())
+    };
+    let [least, as_assumed, most] = ends(&[]).map(Option::unwrap);
+    assert!(least < as_assumed && as_assumed < most, "{least}, {as_assumed}, {most}");
+    // Two machines, or CPUs of many speeds, have no common powers.
+    for more in [["--machine", "skx"], ["--power-limit-w", "15"]] {
+        assert!(matches!(ends(&more), [None, Some(_), None]), "{more:?}");
+    }
+    let text = stdout(&line).split_whitespace().collect::<Vec<_>>().join(" ");
+    let verdict = match least > 0.0 {
+        true => "That takes more energy under all plausible powers (+",
+        false => "Whether that takes less energy depends on the powers: -",
+    };
+    assert!(text.contains(verdict), "{text}");
 }
 
 /// Each defect is one that a recording may have and that causes do not show.

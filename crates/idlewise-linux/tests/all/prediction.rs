@@ -10,7 +10,9 @@
 
 #![allow(clippy::print_stdout, reason = "make reads what was skipped")]
 
+mod cause;
 mod page;
+mod single;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,32 +21,43 @@ use std::sync::Arc;
 
 use idlewise_core::{Governor, Hazard, Lambda, NO_LATENCY_LIMIT_NS, StateIndex, tick_period_ns};
 use idlewise_linux::resolve;
-use idlewise_sim::Machine;
 use idlewise_sim::predict::{
     Arrivals, CausedWorkload, Costs, Durations, Interval, MARGINS, Outcome, Reproduction, Waited,
     Window, around, calibrate, play,
 };
 use idlewise_sim::replay::{GapCourse, GovernorLane, Lane, ObservedLane, Observer, Setting};
 use idlewise_sim::simulate::Setup;
+use idlewise_sim::{CostModel, Machine};
 use idlewise_trace::causes::{Step, StepSink, WorkloadLog, WorkloadWriter, convert_causes};
 use idlewise_trace::import::{Options, Recording, open_with};
 use idlewise_trace::log::{IdleLog, LogWriter};
 use idlewise_trace::tracepoint::Purpose;
-use idlewise_trace::{IdleGap, OutputFile, OutputOptions, RecordedMachine, convert};
+use idlewise_trace::{
+    Event, EventKind, IdleGap, OutputFile, OutputOptions, RecordedMachine, convert,
+};
+
+use cause::Causes;
+use single::Single;
 
 /// The setting under which the loads were recorded that are played.
 const RECORDED: &str = "menu";
 /// The same setting once more: what it differs by is by chance.
 const AGAIN: &str = "again";
-/// The sets of loads, in the page's order: those that were looked at once come first.
-const SETS: [Set; 3] = [
+/// The sets of loads, in the page's order. Those of one source come with fewer CPUs first.
+const SETS: [Set; 8] = [
+    Set::unbound("unbound-fresh", "kept apart, 2 CPUs", true),
+    Set::unbound("unbound-fresh-4", "kept apart, 4 CPUs", true),
+    Set::unbound("unbound-apart", "kept apart before, 2 CPUs", false),
+    Set::unbound("unbound-apart-4", "kept apart before, 4 CPUs", false),
+    Set::unbound("unbound-apart-8", "kept apart before, 8 CPUs", false),
+    Set::unbound("unbound-made", "made with, 2 CPUs", false),
+    Set::unbound("unbound-made-4", "made with, 4 CPUs", false),
     Set {
-        folder: "unbound-apart",
-        meaning: "bound to no CPU, kept apart",
-        lambda: Lambda::from_1024ths(2_048),
+        folder: "pinned",
+        meaning: "made with, bound to CPUs, 2 CPUs",
+        lambda: Lambda::QUARTER,
+        is_apart: false,
     },
-    Set { folder: "unbound-made", meaning: "bound to no CPU", lambda: Lambda::from_1024ths(2_048) },
-    Set { folder: "pinned", meaning: "each bound to a CPU", lambda: Lambda::QUARTER },
 ];
 /// Tasks of the kernel and of the recorder, which have no part in a load: how their names begin.
 const OTHERS: [&str; 12] = [
@@ -83,9 +96,15 @@ struct Set {
     meaning: &'static str,
     /// The price of delay of `hazard` when the kernel ran them, which is what its module had then by default.
     lambda: Lambda,
+    /// The model was finished before anybody looked at what they measured.
+    is_apart: bool,
 }
 
 impl Set {
+    const fn unbound(folder: &'static str, meaning: &'static str, is_apart: bool) -> Self {
+        Set { folder, meaning, lambda: Lambda::from_1024ths(2_048), is_apart }
+    }
+
     /// What `misses.toml` calls a case.
     fn name_of(&self, case: &Case) -> String {
         format!("{}/{} {}", self.folder, case.load, case.change.name)
@@ -131,10 +150,12 @@ struct Figures {
     p99_ns: u64,
     /// Latencies a little below and above the percentiles: 45 and 55 %, 98.9 and 99.1 %.
     around_ns: [u64; 4],
+    /// Of all CPUs; `None` where it was not looked at.
+    energy_uj: Option<f64>,
 }
 
 const MEASURED_HEADER: &str =
-    "load,setting,span_ns,wake_count,p50_ns,p99_ns,p45_ns,p55_ns,p98_9_ns,p99_1_ns";
+    "load,setting,task,span_ns,wake_count,p50_ns,p99_ns,p45_ns,p55_ns,p98_9_ns,p99_1_ns,energy_uj";
 
 impl Figures {
     fn new(span_ns: f64, latencies: &Durations) -> Self {
@@ -145,14 +166,17 @@ impl Figures {
             p50_ns: at(0.5),
             p99_ns: at(0.99),
             around_ns: [0.45, 0.55, 0.989, 0.991].map(at),
+            energy_uj: None,
         }
     }
 
-    fn row(&self, load: &str, setting: &str) -> String {
+    /// `task` is the name of one kind of tasks, or empty for all of the load.
+    fn row(&self, load: &str, setting: &str, task: &str) -> String {
         let [p45, p55, p98_9, p99_1] = self.around_ns;
         let Figures { span_ns, wake_count, p50_ns, p99_ns, .. } = self;
+        let energy = self.energy_uj.map_or_else(String::new, |uj| format!("{uj:.0}"));
         format!(
-            "{load},{setting},{span_ns},{wake_count},{p50_ns},{p99_ns},{p45},{p55},{p98_9},{p99_1}"
+            "{load},{setting},{task},{span_ns},{wake_count},{p50_ns},{p99_ns},{p45},{p55},{p98_9},{p99_1},{energy}"
         )
     }
 
@@ -164,6 +188,7 @@ impl Figures {
             p50_ns: number(2),
             p99_ns: number(3),
             around_ns: [4, 5, 6, 7].map(number),
+            energy_uj: fields[8].parse().ok(),
         }
     }
 
@@ -171,6 +196,13 @@ impl Figures {
     fn throughput_change(&self, base: &Figures) -> f64 {
         base.span_ns / self.span_ns - 1.0
     }
+}
+
+/// From the lowest to the highest.
+fn spread(values: impl Iterator<Item = f64>) -> Interval {
+    let none = (f64::INFINITY, f64::NEG_INFINITY);
+    let (low, high) = values.fold(none, |(low, high), value| (low.min(value), high.max(value)));
+    Interval { low, high }
 }
 
 fn ratio(one: u64, other: u64) -> f64 {
@@ -184,8 +216,12 @@ struct Recorded {
     hz: u32,
     lambda: Lambda,
     first_at_ns: i64,
+    /// How long the recording is.
+    recorded_ns: u64,
     steps: Vec<Step>,
     load_tasks: BTreeSet<u32>,
+    /// The same by name.
+    by_name: BTreeMap<String, Vec<u32>>,
 }
 
 impl Recorded {
@@ -200,15 +236,20 @@ impl Recorded {
         let names = metadata.tasks.iter().enumerate();
         let is_of_load = |name: &str| !OTHERS.iter().any(|other| name.starts_with(other));
         let load_tasks = names.filter(|(_, task)| !task.is_idle && is_of_load(&task.name));
-        let load_tasks = load_tasks.map(|(id, _)| id as u32);
+        let mut by_name: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for (id, task) in load_tasks {
+            by_name.entry(task.name.clone()).or_default().push(id as u32);
+        }
         Recorded {
             workload: Arc::new(workload),
             machine: metadata.machine.expect("the log has the states"),
             hz: metadata.hz.expect("the log has HZ"),
             lambda,
             first_at_ns: metadata.first_at_ns,
+            recorded_ns: metadata.last_at_ns.abs_diff(metadata.first_at_ns),
             steps,
-            load_tasks: load_tasks.collect(),
+            load_tasks: by_name.values().flatten().copied().collect(),
+            by_name,
         }
     }
 
@@ -225,29 +266,76 @@ impl Recorded {
 
     fn figures(&self, outcomes: &[Outcome]) -> Figures {
         let span_ns = outcomes.iter().map(|outcome| self.span_ns(outcome)).sum::<f64>();
-        let of_load = |outcome: &'_ Outcome| {
-            let tasks = outcome.by_task.iter().filter(|(task, _)| self.is_of_load(**task));
-            Durations::together(tasks.map(|(_, latencies)| latencies))
-        };
-        let latencies: Vec<Durations> = outcomes.iter().map(of_load).collect();
+        let latencies: Vec<Durations> =
+            outcomes.iter().map(|outcome| self.latencies(outcome)).collect();
         let span_ns = (span_ns / outcomes.len() as f64).round();
         Figures::new(span_ns, &Durations::together(&latencies))
     }
 
+    /// Of all tasks that belong to the load.
+    fn latencies(&self, outcome: &Outcome) -> Durations {
+        let tasks = outcome.by_task.iter().filter(|(task, _)| self.is_of_load(**task));
+        Durations::together(tasks.map(|(_, latencies)| latencies))
+    }
+
     /// See [`Case::intervals`].
-    fn intervals(&self, of: &Figures, runs: &[Outcome], base_spans_ns: &[f64]) -> [Interval; 3] {
-        let ratios = runs.iter().zip(base_spans_ns).map(|(run, base)| base / self.span_ns(run));
-        let (low, high) = ratios
-            .fold((f64::INFINITY, 0.0_f64), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
+    fn intervals(&self, of: &Figures, runs: &[Outcome], bases: &[Outcome]) -> [Interval; 4] {
+        let throughput = |(run, base): (&Outcome, &Outcome)| self.span_ns(base) / self.span_ns(run);
+        let energy = |(run, base): (&Outcome, &Outcome)| {
+            run.energy_uj().unwrap_or(0.0) / base.energy_uj().unwrap_or(0.0)
+        };
+        let pairs = || runs.iter().zip(bases);
         let waited = runs.iter().map(|run| Waited::new(&run.waits(&|task| self.is_of_load(task))));
         let waited: Vec<Waited> = waited.collect();
         let p50 = waited.iter().filter_map(|waited| waited.p50);
         let p99 = waited.iter().filter_map(|waited| waited.p99);
-        [Interval { low, high }, around(of.p50_ns as f64, p50), around(of.p99_ns as f64, p99)]
+        [
+            spread(pairs().map(throughput)),
+            spread(pairs().map(energy)),
+            around(of.p50_ns as f64, p50),
+            around(of.p99_ns as f64, p99),
+        ]
     }
 
     fn measured(&self) -> Figures {
         self.figures(&[Outcome::recorded(&self.workload)])
+    }
+
+    /// What the CPUs took in a recording, by the states that the kernel entered and the powers that `predict` assumes. A CPU that was
+    /// never seen to leave a state is in the deepest.
+    fn energy_uj(&self, path: &Path) -> f64 {
+        let costs = CostModel::of(&self.machine).expect("the machine is valid");
+        let mut cpus = vec![(self.first_at_ns, None); self.workload.cpu_count()];
+        let mut stays = vec![(0, 0); costs.states().len()];
+        let mut work_ns = 0;
+        let mut note = |since_ns: i64, at_ns: i64, state: Option<usize>| {
+            let ns = at_ns.saturating_sub(since_ns).max(0) as u64;
+            match state {
+                Some(state) => stays[state] = (stays[state].0 + 1, stays[state].1 + ns),
+                None => work_ns += ns,
+            }
+        };
+        let deepest = Some(costs.states().len() - 1);
+        let read = recording(path, Purpose::default()).read(&|_| {}, &mut |events| {
+            for &Event { at_ns, cpu, kind } in events {
+                let (since_ns, is) = cpus[usize::from(cpu)];
+                let (was, next) = match kind {
+                    EventKind::IdleEntry { state } => (is.flatten(), Some(state as usize)),
+                    EventKind::IdleExit => (is.unwrap_or(deepest), None),
+                    _ => continue,
+                };
+                note(since_ns, at_ns, was);
+                cpus[usize::from(cpu)] = (at_ns, Some(next));
+            }
+        });
+        read.expect("the recording can be read");
+        let end_ns = self.first_at_ns + self.recorded_ns as i64;
+        for (since_ns, is) in cpus {
+            note(since_ns, end_ns, is.unwrap_or(deepest));
+        }
+        let stays_uj =
+            stays.iter().enumerate().map(|(state, &(count, ns))| costs.stays_uj(state, count, ns));
+        costs.running_uj(work_ns) + stays_uj.sum::<f64>()
     }
 
     /// The machine of a change, its disabled states, and its latency limit.
@@ -372,41 +460,42 @@ struct Case {
     measured: Figures,
     predicted: Figures,
     replayed: Figures,
-    /// Within what throughput over the recorded run's, p50 and p99 (ns) are, as far as runs vary.
-    intervals: [Interval; 3],
+    /// Within what throughput and energy over the recorded run's, p50 and p99 (ns) are, as far as runs vary.
+    intervals: [Interval; 4],
+    /// Its tasks by name.
+    singles: Vec<Single>,
 }
 
 /// Throughput, p50 and p99: the relative errors of a prediction.
 type Errors = [f64; 3];
 
-/// How far figures are from what was measured.
-fn errors(of: &Figures, measured: &Figures) -> Errors {
+/// How far figures are from what was measured; of throughput, its change from that of the two bases.
+fn errors(of: &Figures, measured: &Figures, [base, measured_base]: [&Figures; 2]) -> Errors {
+    let change = |of: &Figures, base: &Figures| 1.0 + of.throughput_change(base);
     [
-        measured.span_ns / of.span_ns - 1.0,
+        change(of, base) / change(measured, measured_base) - 1.0,
         ratio(of.p50_ns, measured.p50_ns) - 1.0,
         ratio(of.p99_ns, measured.p99_ns) - 1.0,
     ]
 }
 
 impl Case {
-    fn errors(&self, of: &Figures) -> Errors {
-        errors(of, &self.measured)
-    }
-
     fn errors_of(&self, is_replay: bool) -> Errors {
-        self.errors(if is_replay { &self.replayed } else { &self.predicted })
+        let (of, base) = match is_replay {
+            true => (&self.replayed, &self.base),
+            false => (&self.predicted, &self.played_base),
+        };
+        errors(of, &self.measured, [base, &self.base])
     }
 
     /// By how much each interval must be widened to contain what was measured, as a natural logarithm: less than nothing if it
-    /// contains it.
-    fn beyond(&self) -> [f64; 3] {
-        let Figures { p50_ns, p99_ns, .. } = self.measured;
+    /// contains it. `None` of what was not measured.
+    fn beyond(&self) -> [Option<f64>; 4] {
+        let Figures { p50_ns, p99_ns, energy_uj, .. } = self.measured;
         let throughput = 1.0 + self.measured.throughput_change(&self.base);
-        let measured = [throughput, p50_ns as f64, p99_ns as f64];
-        std::array::from_fn(|at| {
-            let Interval { low, high } = self.intervals[at];
-            (low / measured[at]).ln().max((measured[at] / high).ln())
-        })
+        let energy = energy_uj.zip(self.base.energy_uj).map(|(uj, base_uj)| uj / base_uj);
+        let measured = [Some(throughput), energy, Some(p50_ns as f64), Some(p99_ns as f64)];
+        std::array::from_fn(|at| Some(self.intervals[at].beyond(measured[at]?)))
     }
 
     fn meets(errors: &Errors) -> [bool; 3] {
@@ -415,7 +504,7 @@ impl Case {
     }
 
     fn meets_goal(&self) -> bool {
-        Self::meets(&self.errors(&self.predicted)) == [true; 3]
+        Self::meets(&self.errors_of(false)) == [true; 3]
     }
 
     fn changes(of: &Figures, base: &Figures) -> [f64; 3] {
@@ -442,7 +531,7 @@ impl Case {
         let near = |ns: u64, low: u64, high: u64| {
             (ratio(ns, ns.clamp(low, high)) - 1.0).abs() <= LATENCY_ERROR_MAX
         };
-        let is_throughput_met = Self::meets(&self.errors(&self.predicted))[0];
+        let is_throughput_met = Self::meets(&self.errors_of(false))[0];
         let Figures { p50_ns, p99_ns, .. } = self.predicted;
         is_throughput_met && near(p50_ns, p45, p55) && near(p99_ns, p98_9, p99_1)
     }
@@ -453,13 +542,17 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-fn measured(folder: &Path) -> Vec<(String, String, Figures)> {
+/// A row of `measured.csv`: load, setting, task or nothing, and figures.
+type Row = (String, String, String, Figures);
+
+fn measured(folder: &Path) -> Vec<Row> {
     let text = fs::read_to_string(folder.join("measured.csv")).expect("there is measured.csv");
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some(MEASURED_HEADER));
     let row = |line: &str| {
         let fields: Vec<&str> = line.split(',').collect();
-        (fields[0].to_owned(), fields[1].to_owned(), Figures::of_row(&fields[2..]))
+        let [load, setting, task] = [0, 1, 2].map(|at| fields[at].to_owned());
+        (load, setting, task, Figures::of_row(&fields[3..]))
     };
     lines.map(row).collect()
 }
@@ -488,7 +581,7 @@ struct Judged {
 }
 
 /// Judges all cases of a load.
-fn judge(set: &Set, load: &str, measured: &[(String, String, Figures)]) -> Judged {
+fn judge(set: &Set, load: &str, measured: &[Row]) -> Judged {
     let folder = set.path();
     let recorded = Recorded::open(&folder.join(format!("{load}.parquet")), set.lambda);
     let gaps = gaps_of(&folder.join(format!("{load}-gaps.parquet")));
@@ -498,12 +591,15 @@ fn judge(set: &Set, load: &str, measured: &[(String, String, Figures)]) -> Judge
     let reproduction = Reproduction::new(&recorded_run, &base_runs);
     let base = recorded.figures(std::slice::from_ref(&recorded_run));
     let played_base = recorded.figures(&base_runs);
-    let of_load = || measured.iter().filter(|(of, ..)| of == load);
-    let again = of_load().find(|(_, setting, _)| setting == AGAIN);
-    let again = again.map(|(.., again)| errors(&base, again));
-    let cases = of_load().filter(|(_, setting, _)| ![RECORDED, AGAIN].contains(&setting.as_str()));
-    let base_spans_ns: Vec<f64> = base_runs.iter().map(|run| recorded.span_ns(run)).collect();
-    let case = |(_, setting, measured): &(String, String, Figures)| {
+    let of_load = || measured.iter().filter(|(of, _, task, _)| of == load && task.is_empty());
+    let again = of_load().find(|(_, setting, ..)| setting == AGAIN);
+    let again = again.map(|(.., again)| errors(again, &base, [&base; 2]));
+    let cases = of_load().filter(|(_, setting, ..)| ![RECORDED, AGAIN].contains(&setting.as_str()));
+    let base_energy_uj = of_load().find(|(_, setting, ..)| setting == RECORDED);
+    let base_energy_uj = base_energy_uj.and_then(|(.., recorded)| recorded.energy_uj);
+    let base = Figures { energy_uj: base_energy_uj, ..base };
+    let all_rows = measured;
+    let case = |(_, setting, _, measured): &Row| {
         let change = CHANGES.iter().find(|change| change.name == setting);
         let change = change.expect("measured.csv has the settings of CHANGES");
         let runs = recorded.predict(Some(change), tick_need);
@@ -514,9 +610,10 @@ fn judge(set: &Set, load: &str, measured: &[(String, String, Figures)]) -> Judge
             base,
             played_base,
             measured: *measured,
-            intervals: recorded.intervals(&predicted, &runs, &base_spans_ns),
+            intervals: recorded.intervals(&predicted, &runs, &base_runs),
             predicted,
             replayed: recorded.replay(&gaps, change),
+            singles: single::judge(&recorded, all_rows, (load, setting), [&base_runs, &runs]),
         }
     };
     let queues = [&recorded_run, &base_runs[0]].map(|run| waits_behind(&run.windows));
@@ -568,25 +665,6 @@ fn judge_all(set: &Set) -> Vec<Judged> {
     })
 }
 
-/// Why some cases miss the goal: a row of `misses.toml`.
-struct MissCause {
-    why: String,
-    cases: Vec<String>,
-}
-
-fn miss_causes() -> Vec<MissCause> {
-    let text = fs::read_to_string(root().join("conformance/prediction/misses.toml"))
-        .expect("there is misses.toml");
-    let table: toml::Table = text.parse().expect("misses.toml is TOML");
-    let causes = table.get("cause").and_then(toml::Value::as_array).expect("it has causes");
-    let cause = |cause: &toml::Value| {
-        let cases = cause["cases"].as_array().expect("a cause has cases").iter();
-        let text = |value: &toml::Value| value.as_str().expect("it is a text").to_owned();
-        MissCause { why: text(&cause["why"]), cases: cases.map(text).collect() }
-    };
-    causes.iter().map(cause).collect()
-}
-
 fn rewrites() -> bool {
     std::env::var("IDLEWISE_GOLDEN").is_ok_and(|value| value == "rewrite")
 }
@@ -604,11 +682,10 @@ fn predictions_are_as_near_to_what_a_kernel_did_as_the_page_says() {
         .flat_map(|(set, judged)| judged.iter().flat_map(|of| &of.cases).map(|case| (*set, case)))
         .collect();
     assert!(all.len() >= 120, "{}", all.len());
-    let causes = miss_causes();
+    let causes = Causes::new();
     let margins = page::margins(&sets);
     assert_eq!(
-        [MARGINS.throughput, MARGINS.p50, MARGINS.p99],
-        margins,
+        MARGINS, margins,
         "MARGINS are not what the loads show with which the model was made"
     );
     let found = page::page(&sets, &causes);
@@ -629,22 +706,17 @@ fn predictions_are_as_near_to_what_a_kernel_did_as_the_page_says() {
         let expected = fs::read_to_string(&cases_path).expect("there is cases.csv");
         assert!(expected == cases, "cases.csv is not what the test finds\n{cases}");
     }
-    // Each miss is explained, and nothing else is.
-    let missed: BTreeSet<String> = all
-        .iter()
-        .filter(|(_, case)| !case.meets_goal())
+    // Each miss is explained, and misses.toml explains nothing else.
+    let missed = || all.iter().filter(|(_, case)| !case.meets_goal());
+    let unexplained: Vec<String> = missed()
+        .filter(|(set, case)| causes.of(set, case).is_none())
         .map(|(set, case)| set.name_of(case))
         .collect();
-    let mut explained = BTreeSet::new();
-    for name in causes.iter().flat_map(|cause| &cause.cases) {
-        assert!(explained.insert(name.clone()), "{name}: explained twice");
-    }
-    let between = all.iter().filter(|(_, case)| !case.meets_goal() && case.is_between_modes());
-    let between: Vec<String> = between.map(|(set, case)| set.name_of(case)).collect();
-    assert_eq!(
-        explained, missed,
-        "misses.toml and the misses; right but for two kinds of wake-ups: {between:?}"
-    );
+    assert!(unexplained.is_empty(), "misses.toml has no cause of {unexplained:?}");
+    let names: BTreeSet<String> = missed().map(|(set, case)| set.name_of(case)).collect();
+    let superfluous: Vec<&String> =
+        causes.named().into_iter().filter(|name| !names.contains(*name)).collect();
+    assert!(superfluous.is_empty(), "misses.toml explains what is no miss: {superfluous:?}");
 }
 
 /// Makes a set's folder anew from its recordings, if there are any.
@@ -672,14 +744,19 @@ fn take_recordings(set: &Set, recordings: &Path) {
                 println!("SKIPPED: {load} {setting}: the kernel does not have it");
                 continue;
             }
-            let kept = setting == RECORDED;
-            let scratch = || Path::new(env!("CARGO_TARGET_TMPDIR")).join("prediction.parquet");
-            let log = if kept { folder.join(format!("{load}.parquet")) } else { scratch() };
+            let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+            let (to, name) = match setting {
+                RECORDED => (folder.as_path(), load),
+                _ => (scratch, "prediction"),
+            };
+            let log = to.join(format!("{name}.parquet"));
+            let gaps = to.join(format!("{name}-gaps.parquet"));
             write_steps(&path, &log);
-            if kept {
-                write_gaps(&path, &folder.join(format!("{load}-gaps.parquet")));
-            }
-            rows.push(Recorded::open(&log, set.lambda).measured().row(load, setting));
+            write_gaps(&path, &gaps);
+            let recorded = Recorded::open(&log, set.lambda);
+            let energy_uj = Some(recorded.energy_uj(&path));
+            rows.push(Figures { energy_uj, ..recorded.measured() }.row(load, setting, ""));
+            rows.extend(single::rows(&recorded, load, setting));
         }
     }
     fs::write(folder.join("measured.csv"), rows.join("\n") + "\n").expect("it can be written");

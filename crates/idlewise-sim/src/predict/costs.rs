@@ -8,6 +8,7 @@
 //! recorded, except where it took less than the state's exit latency.
 //! A wake-up that comes from elsewhere, or finds its CPU in another state than in the recording, has the rest of usual ones
 //! that do.
+//! Where all CPUs are taken, what a wake-up of a task takes longer than nine of ten is no cost of it but a wait.
 //! A task that waits behind another one has no rest: the wait follows from the run, and the switch is in the other
 //! one's time. A task whose data is there before it waits is not woken at all.
 //! Until an idle CPU learns of another one's wake-up, it stays idle. That is part of the stay from which its governor
@@ -137,12 +138,32 @@ impl CausedWorkload {
             rests_ns.push(if step.is_woken() { rest_ns } else { 0 });
         }
         let most_ns = self.most_rests_ns(&rests_ns);
-        for (step, rest_ns) in self.steps.iter_mut().zip(rests_ns) {
-            // Of a task that is bound to no CPU, more than most is that another CPU was late, or was chosen late.
-            let most_ns = most_ns.get(&step.kind()).filter(|_| self.is_free[step.task as usize]);
+        let crowded = self.crowded();
+        for ((step, rest_ns), is_crowded) in self.steps.iter_mut().zip(rests_ns).zip(crowded) {
+            // Of a task that is bound to no CPU, more than most is that another CPU was late, or was chosen late: if there was none
+            // to spare.
+            let most_ns = most_ns
+                .get(&step.kind())
+                .filter(|_| self.is_free[step.task as usize] && is_crowded);
             step.rest_ns = most_ns.map_or(rest_ns, |&most_ns| rest_ns.min(most_ns));
         }
         self.find_scheduling(&others);
+    }
+
+    /// Whether, between each step's wake-up and its run, it and others that ran or were about to were as many as there are CPUs.
+    fn crowded(&self) -> Vec<bool> {
+        let sorted = |of: fn(&Played) -> u64| {
+            let mut times_ns: Vec<u64> = self.steps.iter().map(of).collect();
+            times_ns.sort_unstable();
+            times_ns
+        };
+        let (dues_ns, ends_ns) = (sorted(|step| step.due_ns), sorted(|step| step.recorded_end_ns));
+        let is_crowded = |step: &Played| {
+            let come = dues_ns.partition_point(|&ns| ns <= step.recorded_run_at_ns);
+            let gone = ends_ns.partition_point(|&ns| ns <= step.due_ns);
+            come.saturating_sub(gone) >= self.cpu_count
+        };
+        self.steps.iter().map(is_crowded).collect()
     }
 
     /// What nine of ten wake-ups of a kind have at most.

@@ -19,15 +19,34 @@ const BLOCK_COUNT: usize = 25;
 pub struct Margins {
     /// Of throughput.
     pub throughput: f64,
-    /// Of the median of wake-to-run latencies.
+    /// Of the energy over the recorded setting's.
+    pub energy: f64,
+    /// Of the wake-to-run latencies of all tasks.
+    pub all: Margin,
+    /// The same of tasks with one name.
+    pub tasks: Margin,
+    /// Of how long requests take.
+    pub requests: Margin,
+}
+
+/// The same of a median and a 99th percentile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Margin {
+    /// Of the median.
     pub p50: f64,
-    /// Of their 99th percentile.
+    /// Of the 99th percentile.
     pub p99: f64,
 }
 
 /// Computed from the loads with which the model was made by `crates/idlewise-linux/tests/all/prediction.rs`, which fails
 /// if they are others.
-pub const MARGINS: Margins = Margins { throughput: 0.031, p50: 0.038, p99: 0.057 };
+pub const MARGINS: Margins = Margins {
+    throughput: 0.044,
+    energy: 0.127,
+    all: Margin { p50: 0.045, p99: 0.046 },
+    tasks: Margin { p50: 0.087, p99: 0.035 },
+    requests: Margin { p50: 0.091, p99: 0.175 },
+};
 
 /// Within what a figure is to be expected.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,6 +62,11 @@ impl Interval {
     #[must_use]
     pub fn widened(self, margin: f64) -> Self {
         Interval { low: self.low * (-margin).exp(), high: self.high * margin.exp() }
+    }
+
+    /// How far it must be widened to contain a value: less than nothing if it does.
+    pub fn beyond(self, value: f64) -> f64 {
+        (self.low / value).ln().max((value / self.high).ln())
     }
 }
 

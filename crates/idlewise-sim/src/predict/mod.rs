@@ -74,10 +74,10 @@ use timers::tick_phases_ns;
 
 pub use calibrate::calibrate;
 pub use durations::{Durations, SAME_RATIO, Wait};
-pub use interval::{COVERED, Interval, MARGINS, Margins, Waited, around};
+pub use interval::{COVERED, Interval, MARGINS, Margin, Margins, Waited, around};
 pub use outcome::{
-    DISTANCE_MAX, Likeness, Miss, Outcome, PERCENTILE_ERROR_MAX, Reproduction, Standard,
-    THROUGHPUT_ERROR_MAX, Vouched, Window,
+    DISTANCE_MAX, Likeness, MeasuredThroughput, Miss, Outcome, PERCENTILE_ERROR_MAX, Reproduction,
+    Standard, THROUGHPUT_ERROR_MAX, Vouched, Window,
 };
 
 /// With fewer wake-ups than this from a state, the recording does not show its exit latency.
@@ -94,7 +94,7 @@ const HOP_COUNT_MAX: usize = 64;
 const NS_PER_HOUR: u64 = 3_600_000_000_000;
 /// Longer recordings are not played: a machine that is busy for a year ticks that long.
 const SPAN_MAX_NS: u64 = 12 * NS_PER_HOUR;
-/// More steps than this are not held: they would take 6 GB.
+/// More steps than this are not held: at 380 bytes each, with one replicate, they take 19 GB.
 pub const STEP_COUNT_MAX: usize = 50_000_000;
 
 /// When interrupts from outside come.
@@ -539,6 +539,11 @@ impl CausedWorkload {
     /// How many steps it has.
     pub fn step_count(&self) -> usize {
         self.steps.len()
+    }
+
+    /// How many tasks it has; they are numbered from 0.
+    pub fn task_count(&self) -> usize {
+        self.tasks.len()
     }
 
     /// How many CPUs it needs.

@@ -14,6 +14,12 @@ pub const TAIL_ERROR_MAX: f64 = 0.13;
 /// Of the number of wake-ups, for the high percentiles of their latencies. A task that serves two requests in one go in the run
 /// and not in the recording changes little else, until it happens so often.
 const MISSING_WAKES_MAX: f64 = 0.15;
+/// How far a task's steps and its running time may be apart before they tell different things, as a natural logarithm.
+const SAME_WORK_MAX: f64 = 0.1;
+/// Recordings that are so much alike in length were stopped after a time, as a natural logarithm.
+const SAME_SPAN_MAX: f64 = 0.01;
+/// Tasks with a smaller part of all wake-ups do not count.
+const UNCLEAR_PART_MIN: usize = 20;
 /// See [`MISSING_WAKES_MAX`].
 pub const WAKE_COUNT_ERROR_MAX: f64 = 0.05;
 /// Of the percentiles of latencies and gaps.
@@ -85,8 +91,10 @@ impl Pace {
         self.end_ns.saturating_sub(self.begin_ns)
     }
 
-    fn steps_per_ns(&self) -> Option<f64> {
-        (self.span_ns() > 0).then(|| self.step_count as f64 / self.span_ns() as f64)
+    /// Its steps and how long they ran, over those of another.
+    fn work_over(&self, base: &Pace) -> [f64; 2] {
+        let ratio = |of: u64, base: u64| of.max(1) as f64 / base.max(1) as f64;
+        [ratio(self.step_count as u64, base.step_count as u64), ratio(self.run_ns, base.run_ns)]
     }
 
     fn and(self, other: &Pace) -> Self {
@@ -98,6 +106,17 @@ impl Pace {
             run_ns: self.run_ns.saturating_add(other.run_ns),
         }
     }
+}
+
+/// How fast the tasks of one recording are beside those of another ([`Outcome::measured_throughput`]).
+#[derive(Clone, Debug)]
+pub struct MeasuredThroughput {
+    /// 1.1 if 10 % faster; `None` if no task tells.
+    pub ratio: Option<f64>,
+    /// The names of tasks that do not tell, if they have a twentieth of the wake-ups at least; those with most come first.
+    pub unclear: Vec<String>,
+    /// The same of those that are not in both recordings.
+    pub missing: Vec<String>,
 }
 
 /// What a run, or the recording, did to the workload.
@@ -256,14 +275,16 @@ impl Outcome {
         weighted_mean(base.paces.iter().filter_map(ratio))
     }
 
-    /// The same of two recordings, in which tasks have other numbers and may do more or less before they are stopped:
-    /// tasks of one name count as one, by how many steps they get through in a second. `names` has the names of this one's
-    /// and the base's tasks. 1 if no name is in both.
-    pub fn measured_throughput_ratio(
+    /// The same of two recordings, in which tasks have other numbers. If they are stopped after a time, they get more or less done in
+    /// it; if they end when their work is done, they end earlier or later. Tasks of one name count as one, and tell how
+    /// much they did by their steps and by how long they ran. Where these tell different things, steps serve more or fewer requests
+    /// than before, or tasks wait by polling, and the name is left out. `names` has the names of this one's and the base's
+    /// tasks.
+    pub fn measured_throughput(
         &self,
         base: &Self,
         names: [&dyn Fn(u32) -> String; 2],
-    ) -> f64 {
+    ) -> MeasuredThroughput {
         let [paces, of_base] = [(self, names[0]), (base, names[1])].map(|(of, name)| {
             let mut paces: BTreeMap<String, Pace> = BTreeMap::new();
             for (&task, pace) in &of.paces {
@@ -272,11 +293,33 @@ impl Outcome {
             }
             paces
         });
-        let ratio = |(name, of_base): (&String, &Pace)| {
-            let ratio = paces.get(name)?.steps_per_ns()? / of_base.steps_per_ns()?;
-            Some((of_base.wake_count, ratio))
-        };
-        weighted_mean(of_base.iter().filter_map(ratio))
+        let wake_count: usize = of_base.values().map(|pace| pace.wake_count).sum();
+        let is_main =
+            |pace: &Pace| pace.wake_count > 0 && pace.wake_count * UNCLEAR_PART_MIN >= wake_count;
+        let (mut clear, mut unclear, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut all, mut all_of_base) = (Pace::NONE, Pace::NONE);
+        for (name, of_base) in of_base.iter().filter(|(_, pace)| is_main(pace)) {
+            let Some(pace) = paces.get(name) else {
+                missing.push(name.clone());
+                continue;
+            };
+            (all, all_of_base) = (all.and(pace), all_of_base.and(of_base));
+            let [steps, run] = pace.work_over(of_base);
+            match (steps / run).ln().abs() <= SAME_WORK_MAX {
+                true => clear.push((of_base.wake_count, (steps * run).sqrt())),
+                false => unclear.push((of_base.wake_count, name.clone())),
+            }
+        }
+        let faster = all_of_base.span_ns() as f64 / all.span_ns() as f64;
+        let work = (!clear.is_empty()).then(|| weighted_mean(clear.into_iter()));
+        let is_stopped = faster.ln().abs() < SAME_SPAN_MAX;
+        let ratio = work.filter(|_| faster.is_finite()).map(|work| match work.ln().abs() {
+            off if !is_stopped && off <= SAME_WORK_MAX => faster,
+            _ => work * faster,
+        });
+        unclear.sort_unstable_by_key(|&(count, _)| std::cmp::Reverse(count));
+        let unclear = unclear.into_iter().map(|(_, name)| name).collect();
+        MeasuredThroughput { ratio, unclear, missing }
     }
 
     /// The share of their time in which tasks ran, weighted as in [`Outcome::throughput_ratio`].
@@ -534,28 +577,46 @@ mod tests {
             is_woken: true,
         };
         let busy = (0..count).map(|k| step(1, k * interval_ns));
-        Outcome::of(busy.chain([step(2, 5), step(2, 1_000_000)]).collect(), None)
+        let mut outcome = Outcome::of(busy.chain([step(2, 5), step(2, 1_000_000)]).collect(), None);
+        for pace in outcome.paces.values_mut() {
+            pace.run_ns = 100 * pace.step_count as u64;
+        }
+        outcome
     }
 
     /// Recordings end when the work is done, or after a time. Either way a task that takes half as long for a step is twice as
     /// fast, whatever its number.
     #[test]
-    fn measured_throughput_counts_steps_in_time_by_name() {
+    fn measured_throughput_is_that_of_the_same_work_or_of_the_same_time() {
         let base = outcome(100, 500);
         let name = |task: u32| if task == 1 { "busy" } else { "late" }.to_owned();
-        let ratio = |of: &Outcome| of.measured_throughput_ratio(&base, [&name, &name]);
+        let told = |of: &Outcome| of.measured_throughput(&base, [&name, &name]);
+        let ratio = |of: &Outcome| told(of).ratio.unwrap();
         assert!((ratio(&base) - 1.0).abs() < 1e-12);
-        // The task that fires twice counts by its two wake-ups.
-        let twice = 2.0_f64.powf(100.0 / 102.0);
         for faster in [outcome(100, 250), outcome(200, 250)] {
-            assert!((ratio(&faster) / twice - 1.0).abs() < 0.01, "{}", ratio(&faster));
+            assert!((ratio(&faster) / 2.0 - 1.0).abs() < 0.01, "{}", ratio(&faster));
         }
+        // Some steps merged, but the work took half as long.
+        let merged = outcome(95, 263);
+        assert!((ratio(&merged) / 2.0 - 1.0).abs() < 0.01, "{}", ratio(&merged));
         let renumbered = |task: u32| name(3 - task);
         let mut windows = outcome(200, 250).windows;
         windows.iter_mut().for_each(|window| window.task = 3 - window.task);
-        let other = Outcome::of(windows, None);
-        let ratio = other.measured_throughput_ratio(&base, [&renumbered, &name]);
-        assert!((ratio / twice - 1.0).abs() < 0.01, "{ratio}");
+        let mut other = Outcome::of(windows, None);
+        for (task, run_ns) in [(2, 20_000), (1, 200)] {
+            other.paces.get_mut(&task).unwrap().run_ns = run_ns;
+        }
+        let ratio = other.measured_throughput(&base, [&renumbered, &name]).ratio.unwrap();
+        assert!((ratio / 2.0 - 1.0).abs() < 0.01, "{ratio}");
+        // Half as many steps, each of which serves two requests.
+        let mut merged = outcome(50, 1_000);
+        merged.paces.get_mut(&1).unwrap().run_ns *= 2;
+        let MeasuredThroughput { ratio, unclear, missing } = told(&merged);
+        assert_eq!((ratio, unclear, missing), (None, vec!["busy".to_owned()], vec![]));
+        // Another workload.
+        let stranger = |_: u32| "stranger".to_owned();
+        let told = base.measured_throughput(&base, [&stranger, &name]);
+        assert_eq!((told.ratio, told.missing), (None, vec!["busy".to_owned()]));
     }
 
     /// A server that finds its work ready too often reproduces all else.

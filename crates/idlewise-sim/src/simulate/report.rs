@@ -1,5 +1,6 @@
 //! The results of a run.
 
+use crate::cost::CostModel;
 use std::collections::BTreeMap;
 
 use idlewise_core::STATE_COUNT_MAX;
@@ -156,6 +157,13 @@ impl CoreTally {
     /// Returns the total energy.
     pub fn energy_uj(&self) -> f64 {
         self.running_uj + self.idle_uj + self.package_uj
+    }
+
+    /// Returns the same at nominal frequency and with other powers of the states and of running, as `costs` has them.
+    pub fn energy_with_uj(&self, costs: &CostModel) -> f64 {
+        let states = 0..costs.states().len();
+        let of_state = |at: usize| costs.stays_uj(at, self.entry_count[at], self.residency_ns[at]);
+        costs.running_uj(self.running_ns) + states.map(of_state).sum::<f64>() + self.package_uj
     }
 
     /// Returns the mean ratio of frequency to nominal while running.

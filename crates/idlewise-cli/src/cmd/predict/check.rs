@@ -1,5 +1,6 @@
 //! `--check`: what a measured run of the predicted setting says of the prediction.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,11 +9,13 @@ use idlewise_host::Root;
 use idlewise_host::settings::{Owner, Setting, apply};
 use idlewise_report::predict::Measured;
 use idlewise_sim::Machine;
-use idlewise_sim::predict::{Arrivals, CausedWorkload, Costs, Outcome, Waited};
+use idlewise_sim::predict::{Arrivals, CausedWorkload, Costs, Outcome};
 use idlewise_trace::RecordedMachine;
 use idlewise_trace::causes::{Step, WorkloadMetadata};
 
+use super::AskedRequest;
 use super::played::{Played, steps};
+use super::rows::Of;
 use crate::cmd::set::{holder, restore};
 use crate::error::{Failure, Result};
 use crate::input::{self, Reading};
@@ -77,29 +80,47 @@ pub(super) fn measured(
     played: &Played,
     file: &Path,
     reading: &Reading<'_>,
-    governor: &str,
-    disabled: &[String],
+    setting: &Changed<'_>,
+    shown: &Asked<'_>,
 ) -> Result<Measured> {
     let log = input::workload(file, reading, &RecordedMachine::default())?;
     let failure =
         |error: &dyn std::fmt::Display| Failure::new(format_args!("{}: {error}", file.display()));
-    if let Some(said) = log.metadata.governor.as_deref().filter(|said| *said != governor) {
-        return Err(failure(&format_args!(
-            "it was recorded under {said}, and {governor} is predicted; --check takes a recording of the predicted setting"
-        )));
+    // The kernel has no options of a governor.
+    let governor = setting.governor.split(':').next().unwrap_or_default();
+    let other_setting = |is: &str| {
+        failure(&format_args!("{is}; --check takes a recording of the predicted setting"))
+    };
+    match log.metadata.governor.as_deref() {
+        Some(said) if said == governor => {}
+        Some(said) => {
+            let predicted = setting.governor;
+            return Err(other_setting(&format!(
+                "it was recorded under {said}, and {predicted} is predicted"
+            )));
+        }
+        None => return Err(other_setting("it does not say its governor")),
     }
     let steps = steps(&log)?;
     let metadata = &log.metadata;
+    let (cpu_count, measured_count) = (played.metadata.cpu_count, metadata.cpu_count);
+    // One that was idle all the time is not seen.
+    if cpu_count.min(measured_count) * 4 < cpu_count.max(measured_count) * 3 {
+        return Err(other_setting(&format!("it has {measured_count} CPUs instead of {cpu_count}")));
+    }
     let states = metadata.machine.as_ref().map_or(&[][..], |machine| &machine.states);
-    let is_disabled = |step: &&Step| {
+    let is_forbidden = |step: &&Step| {
         let state = step.idle_state.and_then(|state| states.get(usize::from(state)));
-        state.is_some_and(|state| disabled.contains(&state.name))
+        state.is_some_and(|state| {
+            let latency_us = state.idle().exit_latency_ns.div_ceil(1_000);
+            setting.disabled.contains(&state.name)
+                || setting.latency_limit_us.is_some_and(|limit_us| latency_us > u64::from(limit_us))
+        })
     };
-    let disabled_count = steps.iter().filter(is_disabled).count();
-    if disabled_count * 100 > steps.len() {
-        return Err(failure(&format_args!(
-            "{disabled_count} of its {} steps found a CPU in a state that is predicted as off; --check takes a recording of \
-             the predicted setting",
+    let forbidden_count = steps.iter().filter(is_forbidden).count();
+    if forbidden_count * 100 > steps.len() {
+        return Err(other_setting(&format!(
+            "{forbidden_count} of its {} steps found a CPU in a state that is predicted as off",
             steps.len()
         )));
     }
@@ -112,8 +133,47 @@ pub(super) fn measured(
     };
     let names: [&dyn Fn(u32) -> String; 2] =
         [&|task| name(metadata, task), &|task| name(&played.metadata, task)];
+    let throughput = outcome.measured_throughput(&base, names);
+    if !throughput.missing.is_empty() {
+        return Err(failure(&format_args!(
+            "{} did not run in it; --check takes a recording of the same workload",
+            throughput.missing.join(", ")
+        )));
+    }
+    let waited = |of: Of| (of.name().to_owned(), of.waited(&outcome));
     Ok(Measured {
-        throughput_change: outcome.measured_throughput_ratio(&base, names) - 1.0,
-        waited: Waited::new(&outcome.waits(&|_| true)),
+        throughput,
+        waited: shown.of(&workload, &|task| name(metadata, task)).into_iter().map(waited).collect(),
     })
+}
+
+/// The predicted setting.
+pub(super) struct Changed<'a> {
+    pub governor: &'a str,
+    pub disabled: &'a [String],
+    pub latency_limit_us: Option<u32>,
+}
+
+/// The tasks and requests that were asked for by name.
+pub(super) struct Asked<'a> {
+    pub tasks: &'a [String],
+    pub requests: &'a [AskedRequest],
+}
+
+impl Asked<'_> {
+    /// All tasks, and those of a recording that were asked for.
+    fn of(&self, workload: &CausedWorkload, name: &dyn Fn(u32) -> String) -> Vec<Of> {
+        let requests = self.requests.iter().map(|asked| {
+            let (asks, answers) = asked.as_pair();
+            let pairs =
+                workload.requests(&|task| name(task) == asks, &|task| name(task) == answers);
+            Of::Requests(asked.to_string(), pairs)
+        });
+        let names: BTreeSet<&String> = self.tasks.iter().collect();
+        let tasks = names.into_iter().map(|asked| {
+            let ids = (0..workload.task_count() as u32).filter(|&task| name(task) == *asked);
+            Of::Tasks(asked.clone(), ids.collect())
+        });
+        std::iter::once(Of::All).chain(requests).chain(tasks).collect()
+    }
 }

@@ -19,12 +19,14 @@ use idlewise_lab::notes::add_machine;
 use idlewise_lab::target::{disabled, is_own_machine, named_machine, promoted};
 use idlewise_report::predict::{
     Checked, PredictedRun, PredictedTask, checked_table, misses_text, not_reproduced_text,
-    reproduction_text, run_table, task_table, verdicts, withheld_text,
+    reproduction_text, run_table, task_table, unclear_text, verdicts, withheld_text,
 };
 use idlewise_report::{Notes, TextStyle, counted, wrap};
-use idlewise_sim::predict::{Arrivals, Likeness, Outcome, Reproduction, Vouched};
+use idlewise_sim::predict::{
+    Arrivals, Likeness, MeasuredThroughput, Outcome, Reproduction, Vouched,
+};
 use idlewise_sim::simulate::Report;
-use idlewise_sim::{Basis, Machine, MachineState};
+use idlewise_sim::{Basis, CostModel, Machine, MachineState};
 use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{Doubt, RecordedMachine};
 use serde_json::json;
@@ -256,6 +258,8 @@ struct Answer<'a> {
     runs: Vec<PredictedRun>,
     tasks: Vec<PredictedTask>,
     checked: Vec<Checked>,
+    /// The measured one, with --check.
+    throughput: Option<MeasuredThroughput>,
     machine: &'a Machine,
     /// Where options override the recording, in words.
     overrides: Vec<String>,
@@ -343,7 +347,10 @@ impl Predict {
             )));
         }
         let base_name = format!("{}, as recorded", played.governor);
-        let mut rows = Rows::new(&base_name, base, &shown, reproduction.vouches());
+        let has_one_speed = is_own_machine(self.machine.as_deref()) && self.power_limit_w.is_none();
+        let costs = has_one_speed.then(|| CostModel::of(&machine)).transpose();
+        let costs = costs.map_err(Failure::new)?;
+        let mut rows = Rows::new(&base_name, base, &shown, reproduction.vouches(), costs);
         let mut unplayed = Vec::new();
         let mut written = None;
         governors::must_decide(&choices)?;
@@ -393,18 +400,25 @@ impl Predict {
         }
         let not_reproduced = rows.not_reproduced();
         let (runs, tasks) = rows.vouched();
-        let checked = match (&self.check, runs.get(1), tasks.get(1)) {
+        let (checked, throughput) = match (&self.check, runs.get(1)) {
             // The recorded setting's row is the first.
-            (Some(file), Some(run), Some(all)) => {
+            (Some(file), Some(run)) => {
                 if !self.command.is_empty() {
                     check::record(&changes, &self.command, file, self.force)?;
                 }
                 let name = choices[0].name();
                 let disabled = check::state_names(&self.disabled, &machine)?;
-                let measured = check::measured(&played, file, &self.reading(), &name, &disabled)?;
-                Checked::figures(run, all, &measured)
+                let asked = check::Asked { tasks: &self.tasks, requests: &self.requests };
+                let reading = self.reading();
+                let changed = check::Changed {
+                    governor: &name,
+                    disabled: &disabled,
+                    latency_limit_us: self.latency_limit_us,
+                };
+                let measured = check::measured(&played, file, &reading, &changed, &asked)?;
+                (Checked::figures(run, &tasks, &measured), Some(measured.throughput))
             }
-            _ => Vec::new(),
+            _ => (Vec::new(), None),
         };
         let answer = Answer {
             played: &played,
@@ -413,11 +427,12 @@ impl Predict {
             runs,
             tasks,
             checked,
+            throughput,
             machine: &machine,
             overrides,
         };
         self.print(&mut out, &answer)?;
-        let is_outside = !answer.checked.iter().all(Checked::is_within);
+        let is_outside = answer.checked.iter().any(|figure| figure.is_within() == Some(false));
         Ok(if failed || is_outside { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
@@ -542,6 +557,18 @@ impl Predict {
             return Err(Failure::new(format_args!(
                 "--check: {} exists; --force replaces it, and without a command it is what is compared",
                 screen::name(file)
+            )));
+        }
+        if file.canonicalize().is_ok_and(|file| Some(file) == self.recording.canonicalize().ok()) {
+            return Err(Failure::new(format_args!(
+                "--check: {} is the recording that is predicted from",
+                screen::name(file)
+            )));
+        }
+        if governor.contains(':') {
+            return Err(Failure::new(format_args!(
+                "--check: the kernel's governors have no options, so {governor} can't be run; give a recording of what is \
+                 meant instead of a command"
             )));
         }
         let disabled = check::state_names(&self.disabled, machine)?;
@@ -679,6 +706,7 @@ impl Predict {
                 "runs": run_table("", runs),
                 "tasks": task_table(tasks),
                 "checked": checked.iter().map(Checked::json).collect::<Vec<_>>(),
+                "tasks_without_throughput": answer.throughput.as_ref().map(|of| &of.unclear),
                 "bases": notes.bases_json(),
                 "doubts": notes.counted_doubts(),
             });
@@ -707,6 +735,9 @@ impl Predict {
         if let (Some(file), false) = (&self.check, checked.is_empty()) {
             let title = format!("Measured once: {}", screen::name(file));
             writeln!(out, "{}", checked_table(&title, checked).to_text(&style))?;
+            if let Some(text) = answer.throughput.as_ref().and_then(unclear_text) {
+                writeln!(out, "{}\n", wrap(&text, style.width, 0))?;
+            }
         }
         writeln!(out, "{}", run_table(&title, runs).to_text(&style))?;
         writeln!(out, "{}", task_table(tasks).to_text(&style))?;

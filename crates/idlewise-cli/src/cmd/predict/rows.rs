@@ -1,10 +1,8 @@
 //! From runs to rows. Runs with all their steps would take gigabytes, so each is summed up when it is over.
 
-use idlewise_report::predict::{PredictedRun, PredictedTask};
-use idlewise_sim::predict::{Durations, Outcome, Reproduction, Vouched, Waited};
-
-/// What stands for all tasks together.
-const ALL: &str = "all";
+use idlewise_report::predict::{ALL_TASKS, PredictedRun, PredictedTask};
+use idlewise_sim::CostModel;
+use idlewise_sim::predict::{Durations, MARGINS, Margin, Outcome, Reproduction, Vouched, Waited};
 
 /// What is shown: a name, and the tasks or requests whose latencies it names.
 pub(super) enum Of {
@@ -15,7 +13,7 @@ pub(super) enum Of {
 
 /// The same, with what the recording shows of it.
 pub(super) struct Shown {
-    of: Of,
+    pub of: Of,
     recorded: Durations,
 }
 
@@ -27,14 +25,23 @@ impl Shown {
 }
 
 impl Of {
-    fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         match self {
-            Of::All => ALL,
+            Of::All => ALL_TASKS,
             Of::Tasks(name, _) | Of::Requests(name, _) => name,
         }
     }
 
-    fn waited(&self, run: &Outcome) -> Waited {
+    /// How far a kernel's figures are from it.
+    fn margin(&self) -> Margin {
+        match self {
+            Of::All => MARGINS.all,
+            Of::Tasks(..) => MARGINS.tasks,
+            Of::Requests(..) => MARGINS.requests,
+        }
+    }
+
+    pub fn waited(&self, run: &Outcome) -> Waited {
         Waited::new(&match self {
             Of::All => run.waits(&|_| true),
             Of::Tasks(_, tasks) => run.waits(&|task| tasks.contains(&task)),
@@ -61,6 +68,8 @@ impl Kept {
 pub(super) struct Rows<'a> {
     shown: &'a [Shown],
     vouched: Vouched,
+    /// Of the machine, if all runs have one, and CPUs one speed.
+    costs: Option<CostModel>,
     /// How near the recorded setting's runs are to the recording, in the waits of each of `shown`.
     likenesses: Vec<Reproduction>,
     base: Vec<Outcome>,
@@ -70,7 +79,13 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    pub fn new(name: &str, base: Vec<Kept>, shown: &'a [Shown], vouched: Vouched) -> Self {
+    pub fn new(
+        name: &str,
+        base: Vec<Kept>,
+        shown: &'a [Shown],
+        vouched: Vouched,
+        costs: Option<CostModel>,
+    ) -> Self {
         let likeness = |(at, shown): (usize, &Shown)| {
             let of_run =
                 |run: &Kept| Reproduction::of_waits(&shown.recorded, &run.waited[at].durations);
@@ -79,7 +94,7 @@ impl<'a> Rows<'a> {
         let likenesses = shown.iter().enumerate().map(likeness).collect();
         let tasks = shown.iter().map(|_| Vec::new()).collect();
         let (runs, no_base) = (Vec::new(), Vec::new());
-        let mut rows = Rows { shown, vouched, likenesses, base: no_base, runs, tasks };
+        let mut rows = Rows { shown, vouched, costs, likenesses, base: no_base, runs, tasks };
         rows.base = rows.push(name, base);
         rows
     }
@@ -91,10 +106,10 @@ impl<'a> Rows<'a> {
         let mut waited: Vec<_> = waited.into_iter().map(Vec::into_iter).collect();
         for (shown, rows) in self.shown.iter().zip(&mut self.tasks) {
             let of_shown: Vec<Waited> = waited.iter_mut().filter_map(Iterator::next).collect();
-            let is_all = matches!(shown.of, Of::All);
-            rows.push(PredictedTask::new(name, shown.of.name(), &of_shown, rows.first(), is_all));
+            let margin = shown.of.margin();
+            rows.push(PredictedTask::new(name, shown.of.name(), &of_shown, rows.first(), margin));
         }
-        self.runs.push(PredictedRun::new(name, &sums, &self.base));
+        self.runs.push(PredictedRun::new(name, &sums, &self.base, self.costs.as_ref()));
         sums
     }
 
