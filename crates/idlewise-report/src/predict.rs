@@ -283,8 +283,8 @@ impl PredictedTask {
 const BY_TICKS: &str =
     "The lowest and the highest change of a replicate. Replicates only differ in when ticks come.";
 
-const ALL_POWERS: &str = "The least and the largest change under all powers that the machine may have: those with its \
-                          break-even times, and a running core that draws half to twice what is assumed.";
+const ALL_POWERS: &str = "Within what nine in ten measured changes are to be expected under all powers that the machine may \
+                          have: those with its break-even times, and a running core that draws half to twice what is assumed.";
 
 const TASK: Heading = Heading::text(
     "task",
