@@ -10,8 +10,6 @@
 #include <poll.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
@@ -577,24 +575,12 @@ static void bucket(long count)
 	}
 }
 
-static const struct {
-	const char *name;
-	void (*run)(long count);
-} kinds[] = {
+static const struct kind kinds[] = {
 	{ "groupcommit", group_commit }, { "stealing", stealing }, { "media", media },
 	{ "convoy", convoy },     { "bucket", bucket },
 };
 
 int main(int argc, char **argv)
 {
-	long count = argc == 3 ? atol(argv[2]) : 0;
-
-	for (size_t i = 0; i < LENGTH(kinds); i++) {
-		if (count <= 0 || strcmp(argv[1], kinds[i].name))
-			continue;
-		kinds[i].run(count);
-		wait_for_processes();
-		return 0;
-	}
-	errx(2, "usage: fresh KIND COUNT");
+	return run_kind(argc, argv, kinds, LENGTH(kinds));
 }

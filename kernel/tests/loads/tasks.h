@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -115,4 +117,25 @@ static void sends(int to, const void *data, ssize_t size)
 {
 	if (send(to, data, size, 0) != size)
 		err(2, "send");
+}
+
+/* What a program can do, and how often. */
+struct kind {
+	const char *name;
+	void (*run)(long count);
+};
+
+/* PROGRAM KIND COUNT; returns what main() returns. */
+static int run_kind(int argc, char **argv, const struct kind *kinds, size_t kind_count)
+{
+	long count = argc == 3 ? atol(argv[2]) : 0;
+
+	for (size_t i = 0; i < kind_count; i++) {
+		if (count <= 0 || strcmp(argv[1], kinds[i].name))
+			continue;
+		kinds[i].run(count);
+		wait_for_processes();
+		return 0;
+	}
+	errx(2, "usage: %s KIND COUNT", argv[0]);
 }

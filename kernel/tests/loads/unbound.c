@@ -15,7 +15,6 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -692,10 +691,7 @@ static void stages(long count)
 	run_threads(tasks, LENGTH(tasks));
 }
 
-static const struct {
-	const char *name;
-	void (*run)(long count);
-} kinds[] = {
+static const struct kind kinds[] = {
 	{ "buffer", bounded_buffer }, { "control", control }, { "epolls", epolls },   { "futexpool", futex_pool },
 	{ "proxy", proxy },           { "pollers", pollers }, { "forks", forks },     { "signals", signals },
 	{ "actors", actors },         { "readers", readers }, { "udprpc", udp_rpc },  { "stages", stages },
@@ -703,14 +699,5 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-	long count = argc == 3 ? atol(argv[2]) : 0;
-
-	for (size_t i = 0; i < LENGTH(kinds); i++) {
-		if (count <= 0 || strcmp(argv[1], kinds[i].name))
-			continue;
-		kinds[i].run(count);
-		wait_for_processes();
-		return 0;
-	}
-	errx(2, "usage: unbound KIND COUNT");
+	return run_kind(argc, argv, kinds, LENGTH(kinds));
 }

@@ -744,15 +744,13 @@ fn take_recordings(set: &Set, recordings: &Path) {
                 println!("SKIPPED: {load} {setting}: the kernel does not have it");
                 continue;
             }
-            let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
-            let (to, name) = match setting {
-                RECORDED => (folder.as_path(), load),
-                _ => (scratch, "prediction"),
-            };
-            let log = to.join(format!("{name}.parquet"));
-            let gaps = to.join(format!("{name}-gaps.parquet"));
+            let kept = setting == RECORDED;
+            let scratch = || Path::new(env!("CARGO_TARGET_TMPDIR")).join("prediction.parquet");
+            let log = if kept { folder.join(format!("{load}.parquet")) } else { scratch() };
             write_steps(&path, &log);
-            write_gaps(&path, &gaps);
+            if kept {
+                write_gaps(&path, &folder.join(format!("{load}-gaps.parquet")));
+            }
             let recorded = Recorded::open(&log, set.lambda);
             let energy_uj = Some(recorded.energy_uj(&path));
             rows.push(Figures { energy_uj, ..recorded.measured() }.row(load, setting, ""));

@@ -19,7 +19,7 @@ const SAME_WORK_MAX: f64 = 0.1;
 /// Recordings that are so much alike in length were stopped after a time, as a natural logarithm.
 const SAME_SPAN_MAX: f64 = 0.01;
 /// Tasks with a smaller part of all wake-ups do not count.
-const UNCLEAR_PART_MIN: usize = 20;
+const MAIN_PART_MIN: usize = 20;
 /// See [`MISSING_WAKES_MAX`].
 pub const WAKE_COUNT_ERROR_MAX: f64 = 0.05;
 /// Of the percentiles of latencies and gaps.
@@ -115,7 +115,7 @@ pub struct MeasuredThroughput {
     pub ratio: Option<f64>,
     /// The names of tasks that do not tell, if they have a twentieth of the wake-ups at least; those with most come first.
     pub unclear: Vec<String>,
-    /// The same of those that are not in both recordings.
+    /// Names of the base's tasks, with as many wake-ups, that did not run in the other recording.
     pub missing: Vec<String>,
 }
 
@@ -295,7 +295,7 @@ impl Outcome {
         });
         let wake_count: usize = of_base.values().map(|pace| pace.wake_count).sum();
         let is_main =
-            |pace: &Pace| pace.wake_count > 0 && pace.wake_count * UNCLEAR_PART_MIN >= wake_count;
+            |pace: &Pace| pace.wake_count > 0 && pace.wake_count * MAIN_PART_MIN >= wake_count;
         let (mut clear, mut unclear, mut missing) = (Vec::new(), Vec::new(), Vec::new());
         let (mut all, mut all_of_base) = (Pace::NONE, Pace::NONE);
         for (name, of_base) in of_base.iter().filter(|(_, pace)| is_main(pace)) {
